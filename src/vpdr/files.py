@@ -1,0 +1,46 @@
+"""Files that are written whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from vpdr.errors import InvalidInput
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content` so that a reader or a crash sees the old file or the new one, never a part.
+
+    The content reaches the disk before the name does, and the name before this function returns.
+    """
+    path = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _settle(path.parent)
+
+
+def cannot_write(path: Path, error: OSError) -> InvalidInput:
+    """The one line for a full disk, a missing folder or a read-only one."""
+    return InvalidInput(f"cannot write {path}: {error.strerror}; choose a folder that exists and is writable")
+
+
+def _settle(folder: Path) -> None:
+    """Make a rename survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
