@@ -1,0 +1,85 @@
+"""What a guarantee is about: who counts as a neighbour, which encoder was used, and on whose word."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vpdr.privacy.events import Event, NotPrivate
+
+
+class Adjacency(StrEnum):
+    """Which two datasets must be hard to tell apart."""
+
+    REPLACE_SAME_LABEL = "replace-same-label"
+    """One sample is exchanged for another of the same class; class counts are public (the paper)."""
+    REPLACE_ONE = "replace-one"
+    """One sample is exchanged for any other, its label included; class counts are private."""
+    ADD_REMOVE = "add-remove"
+    """One sample more or less; class counts and the dataset's size are private."""
+
+
+class EncoderKind(StrEnum):
+    """What produced the features that are released."""
+
+    PUBLIC = "public"
+    """Fixed before any private sample was seen."""
+    TRANSCRIPT = "transcript"
+    """A function of what has already been released, such as a server-trained adapter."""
+    PERSONAL = "personal"
+    """Trained on the client's private samples without privacy (the paper)."""
+
+
+class Counts(StrEnum):
+    """Whether the number of samples per class may be known."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+
+
+class Basis(StrEnum):
+    """On whose word the sensitivity is a bound."""
+
+    PROVED = "proved"
+    AS_PUBLISHED = "as published"
+    """The paper states it; a counter-example is known."""
+
+
+class Level(StrEnum):
+    """How much a stated (ε, δ) is worth, weakest last."""
+
+    PROVED = "proved"
+    """Holds end to end for the stated adjacency."""
+    CONDITIONAL = "conditional"
+    """Holds only if the personal encoder is taken as fixed: its training is not accounted for."""
+    AS_PUBLISHED = "as published"
+    """The paper's claim; the sensitivity behind it is not a bound."""
+    NONE = "not private"
+    """The data went out as they were."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """The conditions under which an (ε, δ) is meant."""
+
+    adjacency: Adjacency
+    encoder: EncoderKind
+    counts: Counts
+    basis: Basis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Receipt:
+    """What one release cost, and under which terms."""
+
+    events: tuple[Event, ...]
+    terms: Terms
+
+    @property
+    def level(self) -> Level:
+        """The weakest link decides."""
+        if any(isinstance(event, NotPrivate) for event in self.events):
+            return Level.NONE
+        if not self.events:
+            return Level.PROVED  # nothing was computed from the data, so nothing can be learnt
+        if self.terms.basis is Basis.AS_PUBLISHED:
+            return Level.AS_PUBLISHED
+        return Level.CONDITIONAL if self.terms.encoder is EncoderKind.PERSONAL else Level.PROVED
