@@ -1,0 +1,85 @@
+"""The nouns that cross rooms. Shapes: n samples, p prototypes, b batch, c classes, d dimensions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from vpdr.privacy.ledger import Ledger
+from vpdr.privacy.ledger_file import LedgerFile
+from vpdr.privacy.terms import Receipt
+
+Losses: TypeAlias = Mapping[str, Float[Tensor, ""]]
+Memory: TypeAlias = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a client's encoder sees in its own data (Z_m). Private: never leaves the client."""
+
+    vectors: Float[Tensor, "n d"]
+    labels: Int[Tensor, " n"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Prototypes before noise, with the number of samples behind each. Private."""
+
+    vectors: Float[Tensor, "p d"]
+    labels: Int[Tensor, " p"]
+    sizes: Int[Tensor, " p"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prototypes:
+    """Labelled points in feature space that may be shown to anyone.
+
+    `variances` is the noise per coordinate that a mechanism chose to publish; it stays None where the
+    noise depends on class counts, because then it would give them away.
+    """
+
+    vectors: Float[Tensor, "p d"]
+    labels: Int[Tensor, " p"]
+    variances: Float[Tensor, " p"] | None = None
+
+    @classmethod
+    def concat(cls, parts: Sequence["Prototypes"]) -> "Prototypes":
+        """All prototypes of several clients as one set; variances survive only if everybody gave them."""
+        known = [part.variances for part in parts if part.variances is not None]
+        return cls(
+            torch.cat([part.vectors for part in parts]),
+            torch.cat([part.labels for part in parts]),
+            torch.cat(known) if len(known) == len(parts) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What may be sent, with what sending it costs. Made by mechanisms, and by nobody else.
+
+    The release itself stays at home: only `charged_to` hands over the part that may leave.
+    """
+
+    prototypes: Prototypes
+    receipt: Receipt
+    diagnostics: Mapping[str, float] = field(default_factory=dict)  # private: computed from clean prototypes
+    memory: Memory = field(default_factory=dict)  # what the mechanism wants back at its next release
+
+    def charged_to(self, ledger: Ledger | LedgerFile, *, round: int) -> Prototypes:
+        """Pay first, then hand over; a release that would pass the budget is never handed over."""
+        ledger.charge(self.receipt, round=round)
+        return self.prototypes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One mini-batch as a framework's loss sees it: after the encoder, after any soft clipping."""
+
+    features: Float[Tensor, "b d"]
+    logits: Float[Tensor, "b c"]
+    labels: Int[Tensor, " b"]
+    public: Float[Tensor, "b d"]  # the same samples on the frozen path, adapters bypassed
+    weights: Float[Tensor, " b"]  # 1, or 0 for rows that only fill a batch up
