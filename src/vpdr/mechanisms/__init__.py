@@ -1,0 +1,25 @@
+"""From features to a release. The only room that draws privacy noise."""
+
+from vpdr.mechanisms.base import Mechanism, Occasion
+from vpdr.mechanisms.focus import SELECTIONS, Focus, Groups
+from vpdr.mechanisms.identity import Identity
+from vpdr.mechanisms.igpp import Igpp
+from vpdr.mechanisms.noise import NoiseSource, SeededNoise, SystemNoise
+from vpdr.mechanisms.vpp import Vpp
+
+MECHANISMS: dict[str, type[Mechanism]] = {"none": Identity, "igpp": Igpp, "vpp": Vpp}
+
+__all__ = [
+    "MECHANISMS",
+    "SELECTIONS",
+    "Focus",
+    "Groups",
+    "Identity",
+    "Igpp",
+    "Mechanism",
+    "NoiseSource",
+    "Occasion",
+    "SeededNoise",
+    "SystemNoise",
+    "Vpp",
+]

@@ -1,0 +1,55 @@
+"""What every mechanism is, and what it may depend on besides the client's own features."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+from vpdr.mechanisms.noise import NoiseSource, SystemNoise
+from vpdr.privacy.terms import Adjacency, EncoderKind
+from vpdr.prototypes import ClassMeans, Summariser
+from vpdr.types import Memory, Prototypes, Release
+
+Array: TypeAlias = Tensor | np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occasion:
+    """One release: whose it is, how prototypes are made, and all that the mechanism may look at.
+
+    The defaults are for use on plain arrays: class means, noise from the operating system, and the weaker
+    reading of an encoder about which nothing is known.
+    """
+
+    client: str = "client"
+    round: int = 1
+    classes: int | None = None  # the public number of classes; labels beyond it are refused
+    summarise: Summariser = field(default_factory=ClassMeans)
+    encoder: EncoderKind = EncoderKind.PERSONAL
+    noise: NoiseSource = field(default_factory=SystemNoise)
+    heard: Prototypes | None = None  # the last broadcast: public
+    memory: Memory = field(default_factory=dict)  # what this client's last release asked to keep
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """Turns private features into something that may be sent, and says what that costs.
+
+    Guarantee: everything in `Release.prototypes` depends on the features only through the events of
+    `Release.receipt`, under the receipt's terms. `Release.memory` may be private and stays on the client.
+    """
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Under which relation the receipts are stated."""
+        ...
+
+    def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
+        """One release from features [n d] and labels [n]; torch or numpy."""
+        ...
+
+    def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
+        """In words, the sensitivity of each quantity that is computed from the data, or that it has none."""
+        ...

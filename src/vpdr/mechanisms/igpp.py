@@ -1,0 +1,70 @@
+"""Isotropic Gaussian Prototype Perturbation, the baseline of the paper (Sec. 4.1)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from vpdr.mechanisms.admission import admit
+from vpdr.mechanisms.base import Array, Occasion
+from vpdr.mechanisms.clipping import check_clip_norm, clip
+from vpdr.mechanisms.perturb import Scale, noise_to_signal, perturb, terms
+from vpdr.mechanisms.statement import release_bound
+from vpdr.privacy.accountants import accountant_named
+from vpdr.privacy.budget import Budget
+from vpdr.privacy.events import Gaussian
+from vpdr.privacy.terms import Adjacency, Receipt
+from vpdr.prototypes import Summariser
+from vpdr.types import Release
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Igpp:
+    """Clip every feature, summarise, and add the same noise to every coordinate.
+
+    Guarantee: one `release` is one Gaussian event of `noise_multiplier` under `adjacency`, as long as the
+    encoder is not trained on the data and the summariser's sensitivity is a bound.
+    """
+
+    clip_norm: float  # R
+    noise_multiplier: float  # σ_iso
+    adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
+
+    def __post_init__(self) -> None:
+        check_clip_norm(self.clip_norm)
+        Gaussian(self.noise_multiplier)
+
+    @classmethod
+    def calibrated(
+        cls,
+        budget: Budget,
+        rounds: int,
+        *,
+        clip_norm: float,
+        accountant: str = "exact",
+        adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL,
+    ) -> "Igpp":
+        """The least noise with which `rounds` releases stay within the budget."""
+        multiplier = accountant_named(accountant).multiplier(budget, rounds)
+        return cls(clip_norm=clip_norm, noise_multiplier=multiplier, adjacency=Adjacency(adjacency))
+
+    def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
+        """Clip, summarise, add noise."""
+        features = admit(vectors, labels, occasion)
+        reach = torch.ones(features.vectors.shape[1], dtype=torch.float64)
+        summary = occasion.summarise(clip(features.vectors, self.clip_norm), features.labels)
+        scale = Scale(
+            multiplier=self.noise_multiplier, clip_norm=self.clip_norm, adjacency=self.adjacency, reach=reach
+        )
+        noised = perturb(summary, scale, occasion)
+        receipt = Receipt(events=(Gaussian(self.noise_multiplier),), terms=terms(self.adjacency, occasion))
+        diagnostics = {
+            "sigma": float(noised.stds.median()) if len(noised.stds) else 0.0,
+            "noise_to_signal": noise_to_signal(summary, noised, reach),
+            "energy_ratio": 1.0,
+        }
+        return Release(noised.prototypes, receipt, diagnostics)
+
+    def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
+        """The release is the only thing computed from the data."""
+        return {"release": release_bound(adjacency, summarise)}

@@ -1,0 +1,70 @@
+"""Gaussian noise on a summary: the one place where it is added."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vpdr.mechanisms.base import Occasion
+from vpdr.privacy.terms import Adjacency, Counts, Terms
+from vpdr.types import Prototypes, Summary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scale:
+    """How much noise: a multiple of the sensitivity, shaped over coordinates."""
+
+    multiplier: float
+    clip_norm: float
+    adjacency: Adjacency
+    reach: Float[Tensor, " d"]  # noise of each coordinate, relative to the isotropic one
+
+
+@dataclass(frozen=True, slots=True)
+class Noised:
+    """A summary after noise, with the standard deviation that each row received (before `reach`)."""
+
+    prototypes: Prototypes
+    stds: Float[Tensor, " p"]
+
+
+def perturb(summary: Summary, scale: Scale, occasion: Occasion) -> Noised:
+    """Add Gaussian noise to each row, and to each count that is to stay private.
+
+    Guarantee: one Gaussian event of `scale.multiplier`, provided that the summary was made from features
+    whose groups of coordinates were clipped so that reach is κ/√w on a group of radius κR with Σw = 1
+    (isotropic: reach 1), and that the summariser's sensitivity is a bound.
+    """
+    rule = occasion.summarise
+    unit = rule.sensitivity(scale.adjacency, scale.clip_norm, summary.sizes)
+    stds = scale.multiplier * unit
+    rows = summary.vectors + stds[:, None] * scale.reach * occasion.noise.normal(*summary.vectors.shape)
+    sizes = summary.sizes.double()
+    if rule.hides_counts(scale.adjacency):
+        sizes = sizes + stds / scale.clip_norm * occasion.noise.normal(len(sizes))
+    return Noised(sendable(rule.finish(rows, sizes), summary), stds)
+
+
+def sendable(finished: Float[Tensor, "p d"], summary: Summary) -> Prototypes:
+    """What leaves the client: vectors in single precision and their labels, no sizes."""
+    return Prototypes(finished.float(), summary.labels)
+
+
+def terms(adjacency: Adjacency, occasion: Occasion) -> Terms:
+    """Under which conditions the release is meant."""
+    hidden = occasion.summarise.hides_counts(adjacency)
+    return Terms(
+        adjacency=adjacency,
+        encoder=occasion.encoder,
+        counts=Counts.PRIVATE if hidden else Counts.PUBLIC,
+        basis=occasion.summarise.basis,
+    )
+
+
+def noise_to_signal(summary: Summary, noised: Noised, reach: Float[Tensor, " d"]) -> float:
+    """The median over prototypes of expected noise norm over clean norm."""
+    signal = summary.vectors.norm(dim=1)
+    noise = noised.stds * reach.norm()
+    ratio = torch.where(signal > 0, noise / signal.clamp(min=1e-300), torch.inf)
+    return float(ratio.median()) if len(ratio) else 0.0

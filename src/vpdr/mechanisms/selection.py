@@ -1,0 +1,129 @@
+"""Ways to choose the focus coordinates, each with what it costs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from vpdr.errors import InvalidInput
+from vpdr.mechanisms.base import Occasion
+from vpdr.mechanisms.noise import laplace
+from vpdr.mechanisms.scores import between_class_variance, top
+from vpdr.privacy.events import Event, NotPrivate, Pure
+from vpdr.types import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The focus coordinates, and what choosing them revealed."""
+
+    focus: Bool[Tensor, " d"]
+    cost: tuple[Event, ...] = ()
+    memory: Memory = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Laps:
+    """How the one-shot Laplace top-k is calibrated."""
+
+    kept: int  # d_A
+    cap: float  # H
+    scale: float  # λ
+
+    @property
+    def cost(self) -> Pure:
+        """ε of one selection: 2 d_A H / λ (Theorem 4.1)."""
+        return Pure(2 * self.kept * self.cap / self.scale)
+
+
+class Selection(Protocol):
+    """Chooses `kept` coordinates from their scores."""
+
+    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
+        """The focus of this release."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceSelection:
+    """The paper's: the largest clipped scores after one draw of Laplace noise each (Qiao et al., 2021).
+
+    Guarantee: (2 d_A H/λ, 0)-DP between any two datasets, neighbours or not, because the whole range H of
+    a clipped score is taken as its sensitivity. For the same reason it is nearly blind: a truly large score
+    is at most e^ε₀ times likelier to be kept than any other (docs/privacy.md).
+    """
+
+    laps: Laps
+
+    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
+        """Clip, add noise, keep the largest."""
+        noisy = scores.clamp(0, self.laps.cap) + self.laps.scale * laplace(occasion.noise, len(scores))
+        return Choice(top(noisy, kept), (self.laps.cost,))
+
+
+@dataclass(frozen=True, slots=True)
+class OnceSelection:
+    """The same selection, made at the first release with the whole share, and kept.
+
+    Guarantee: as `LaplaceSelection`, charged once; a client that lost its memory selects and pays again.
+    """
+
+    laps: Laps
+
+    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
+        """The remembered focus, or a first selection."""
+        known = occasion.memory.get("focus")
+        if known is None:
+            first = LaplaceSelection(self.laps).choose(scores, kept, occasion)
+            return Choice(first.focus, first.cost, {"focus": first.focus})
+        if known.shape != scores.shape:
+            raise InvalidInput(
+                f"{occasion.client}: the remembered selection is for {len(known)} dimensions, "
+                f"the features have {len(scores)}"
+            )
+        return Choice(known, (), {"focus": known})
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSelection:
+    """A uniform subset: the control. Guarantee: independent of the data, costs nothing."""
+
+    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
+        """Rank fresh random numbers."""
+        return Choice(top(occasion.noise.uniform(len(scores)), kept))
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSelection:
+    """The coordinates in which the last broadcast separates its classes.
+
+    Guarantee: post-processing of what everybody has already heard, costs nothing.
+    """
+
+    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
+        """By between-class variance of the broadcast; at random before anything was heard."""
+        if occasion.heard is None:
+            return RandomSelection().choose(scores, kept, occasion)
+        heard = between_class_variance(occasion.heard)
+        if heard.shape != scores.shape:
+            raise InvalidInput(
+                f"{occasion.client}: the broadcast has {len(heard)} dimensions, the features {len(scores)}"
+            )
+        return Choice(top(heard, kept))
+
+
+@dataclass(frozen=True, slots=True)
+class OracleSelection:
+    """The truly largest scores: what a perfect selection would give. Guarantee: none, not private."""
+
+    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
+        """Look, and say so."""
+        return Choice(top(scores, kept), (NotPrivate(),))
+
+
+def overlap(focus: Bool[Tensor, " d"], scores: Float[Tensor, " d"], kept: int) -> Mapping[str, float]:
+    """Which share of the truly best coordinates was kept, beside what a coin would keep."""
+    hits = (focus & top(scores, kept)).sum()
+    return {"overlap": float(hits) / kept, "chance": kept / len(scores)}
