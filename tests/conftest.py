@@ -1,0 +1,52 @@
+"""Data that several kinds of tests share."""
+
+import pytest
+import torch
+
+from vpdr import Budget, Focus, Identity, Igpp, Vpp
+from vpdr.mechanisms import SELECTIONS
+from vpdr.rng import Streams
+
+torch.set_num_threads(1)  # the tensors here are small: threads would only wait for each other
+
+BUDGET, ROUNDS, DIM, CLASSES = Budget(1.0, 1e-5), 20, 32, 4
+
+
+def blobs(seed: int, samples: int = 120) -> tuple[torch.Tensor, torch.Tensor]:
+    """Four well separated classes in 32 dimensions."""
+    streams = Streams(seed)
+    centres = 3 * torch.randn(CLASSES, DIM, generator=Streams(0).draw("centres"))
+    labels = torch.arange(samples) % CLASSES
+    return centres[labels] + torch.randn(samples, DIM, generator=streams.draw("spread")), labels
+
+
+def vpp(selection: str = "laplace", accountant: str = "exact", **settings: object) -> Vpp:
+    return Vpp.calibrated(
+        BUDGET,
+        ROUNDS,
+        clip_norm=5.0,
+        dim=DIM,
+        focus=Focus(selection=selection),
+        accountant=accountant,
+        **settings,
+    )
+
+
+MECHANISMS = {
+    "none": Identity(),
+    "igpp": Igpp.calibrated(BUDGET, ROUNDS, clip_norm=5.0),
+    **{f"vpp-{selection}": vpp(selection) for selection in SELECTIONS},
+}
+PRIVATE = {name: made for name, made in MECHANISMS.items() if name not in {"none", "vpp-oracle"}}
+
+
+@pytest.fixture(params=MECHANISMS, ids=str)
+def mechanism(request: pytest.FixtureRequest):
+    """Every mechanism in every mode."""
+    return MECHANISMS[request.param]
+
+
+@pytest.fixture(params=PRIVATE, ids=str)
+def private_mechanism(request: pytest.FixtureRequest):
+    """Every mechanism that claims a guarantee."""
+    return PRIVATE[request.param]
