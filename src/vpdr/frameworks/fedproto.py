@@ -1,0 +1,49 @@
+"""FedProto (Tan et al., AAAI 2022): share class means, stay close to their average."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vpdr.checks import not_negative
+from vpdr.frameworks import ops
+from vpdr.frameworks.base import Now, Ordinary, ServerMemory
+from vpdr.frameworks.pool import pool
+from vpdr.frameworks.wire import packed, unpacked
+from vpdr.prototypes import ClassMeans, Summariser
+from vpdr.types import Losses, Prototypes, Step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FedProto(Ordinary):
+    """One global prototype per class, and a pull of every feature towards that of its own class."""
+
+    weight: float = 0.1  # λ
+    summarise: Summariser = ClassMeans()
+
+    def __post_init__(self) -> None:
+        not_negative(weight=self.weight)
+
+    def generate(
+        self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
+    ) -> tuple[Prototypes, ServerMemory]:
+        """The weighted average of each class over the clients that uploaded it (Eq. 3, K = 1)."""
+        told = pool(uploads, now)
+        weights = ops.combined_weights(told.prototypes, told.shares)
+        return ops.single(ops.average(told.prototypes, weights)), memory
+
+    def losses(self, step: Step, broadcast: Prototypes) -> Losses:
+        """Cross-entropy, and the pull."""
+        return {"task": ops.task(step), "align": self.weight * ops.pull(step, broadcast)}
+
+    def anchors(self, broadcast: Prototypes) -> Prototypes | None:
+        """The averages."""
+        return broadcast
+
+    def pack(self, broadcast: Prototypes) -> dict[str, Tensor]:
+        """The averages."""
+        return packed("global", broadcast)
+
+    def unpack(self, arrays: Mapping[str, Tensor]) -> Prototypes:
+        """The averages."""
+        return unpacked("global", arrays)

@@ -1,0 +1,123 @@
+"""What every framework must do on the client: a new one is tested by its row in the dict."""
+
+import dataclasses
+
+import pytest
+import torch
+from framework_cases import (
+    CLASSES,
+    DIM,
+    EVERY,
+    ROUNDS,
+    SERVES_ANCHORS,
+    build,
+    gradient,
+    rng,
+    serve,
+    step,
+    total,
+    upload,
+    uploads_of,
+)
+
+from vpdr.frameworks import View
+from vpdr.types import Step
+
+
+@EVERY
+@pytest.mark.parametrize("kind", ROUNDS)
+def test_losses_are_finite_scalars_with_a_gradient(name, kind):
+    framework, batch = build(name), step(0, 1, 2, 3, 3)
+    losses = framework.losses(batch, serve(framework, uploads_of(kind)))
+    for value in losses.values():
+        assert value.shape == ()
+        assert value.isfinite()
+    loss = sum(losses.values())
+    assert loss.requires_grad
+    assert torch.isfinite(torch.from_numpy(gradient(loss, batch))).all()
+
+
+@EVERY
+def test_one_sample_is_enough(name):
+    framework = build(name)
+    assert total(framework, step(1), serve(framework, uploads_of("classes are missing"))).isfinite()
+
+
+@EVERY
+@pytest.mark.parametrize("kind", ["zero uploads", "only empty uploads"])
+def test_without_uploads_only_the_task_is_left(name, kind):
+    framework, batch = build(name), step(0, 1, 2)
+    losses = framework.losses(batch, serve(framework, uploads_of(kind)))
+    assert all(value == 0 for term, value in losses.items() if term != "task")
+    assert ("task" in losses) == (name != "fedpcl")
+
+
+@pytest.mark.parametrize("name", SERVES_ANCHORS)
+def test_a_sample_whose_class_nobody_has_is_left_alone(name):
+    framework, batch = build(name), step(2, 0)
+    losses = framework.losses(batch, serve(framework, uploads_of("nobody has class 2")))
+    felt = gradient(sum(value for term, value in losses.items() if term != "task"), batch)
+    assert (felt[0] == 0).all()
+    assert (felt[1] != 0).any()
+
+
+@EVERY
+def test_rows_of_weight_zero_change_nothing(name):
+    framework, batch = build(name), step(0, 1, 3)
+    broadcast = serve(framework, uploads_of("classes are missing"))
+    fill = step(2, 0, seed=9)
+    padded = Step(
+        *(
+            torch.cat([getattr(batch, part), getattr(fill, part)])
+            for part in ("features", "logits", "labels")
+        ),
+        torch.cat([batch.public, fill.public]),
+        torch.tensor([1.0, 1, 1, 0, 0]),
+    )
+    plain, filled = framework.losses(batch, broadcast), framework.losses(padded, broadcast)
+    for term in plain:
+        torch.testing.assert_close(plain[term], filled[term])
+    felt = torch.autograd.grad(sum(filled.values()), (batch.features, fill.features), retain_graph=True)
+    torch.testing.assert_close(torch.from_numpy(gradient(sum(plain.values()), batch)), felt[0])
+    assert (felt[1] == 0).all()
+
+
+@EVERY
+def test_a_batch_of_padding_only_is_zero(name):
+    framework, batch = build(name), step(0, 1)
+    empty = dataclasses.replace(batch, weights=torch.zeros(2))
+    assert total(framework, empty, serve(framework, [upload(0, 1)])) == 0
+
+
+@EVERY
+def test_losses_leave_their_inputs_alone(name):
+    framework, batch = build(name), step(0, 1, 3)
+    broadcast = serve(framework, uploads_of("classes are missing"))
+    sent = {key: value.clone() for key, value in framework.pack(broadcast).items()}
+    seen = [getattr(batch, field.name).detach().clone() for field in dataclasses.fields(batch)]
+    total(framework, batch, broadcast).backward()
+    assert all(torch.equal(value, sent[key]) for key, value in framework.pack(broadcast).items())
+    assert not any(value.requires_grad for value in framework.pack(broadcast).values())
+    kept = [getattr(batch, field.name).detach() for field in dataclasses.fields(batch)]
+    assert all(torch.equal(a, b) for a, b in zip(kept, seen, strict=True))
+
+
+@EVERY
+def test_losses_work_for_many_clients_at_once(name):
+    framework = build(name)
+    broadcast = serve(framework, uploads_of("classes are missing"))
+    steps = [step(0, 1, 2, seed=s) for s in (3, 4)]
+    parts = [torch.stack([getattr(s, f.name) for s in steps]) for f in dataclasses.fields(Step)]
+    stacked = torch.func.vmap(lambda *row: total(framework, Step(*row), broadcast))(*parts)
+    torch.testing.assert_close(stacked, torch.stack([total(framework, s, broadcast) for s in steps]))
+
+
+@EVERY
+def test_predictions_are_labels(name):
+    framework = build(name)
+    view = View(torch.randn(5, DIM, generator=rng()), torch.randn(5, CLASSES, generator=rng(1)), upload(1, 3))
+    for kind in ROUNDS:
+        found = framework.predict(view, serve(framework, uploads_of(kind)))
+        assert found.shape == (5,)
+        if name != "fedpcl":
+            assert torch.equal(found, view.logits.argmax(dim=1))
