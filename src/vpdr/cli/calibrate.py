@@ -136,7 +136,7 @@ def _tell(answer: dict[str, Any]) -> None:
     if answer["kept"] is not None:
         low, high = answer["group_noise"]
         rows |= {
-            "focus": f"{answer['kept']} coordinates at {low:.4f} times the reference noise, rest at {high:.4f}",
+            "focus": f"{answer['kept']} coordinates at {low:.4f} of the reference noise, rest at {high:.4f}",
             "group multipliers": "{:.4f} and {:.4f}".format(*answer["group_multipliers"]),
             "noise energy": f"{answer['energy_ratio']:.3f} times that of igpp at the same budget",
         }

@@ -43,6 +43,7 @@ def _content(book: Ledger) -> dict[str, Any]:
                 "level": str(entry.receipt.level),
                 "encoder": str(entry.receipt.terms.encoder),
                 "counts": str(entry.receipt.terms.counts),
+                "noise": str(entry.receipt.terms.noise),
                 "epsilon_so_far": so_far,
             }
             for entry, so_far in book.history()
@@ -52,11 +53,15 @@ def _content(book: Ledger) -> dict[str, Any]:
 
 def _tell(book: Ledger) -> None:
     console.print(f"[bold]{book.client}[/]: {describe(book)}")
-    table = Table("round", "events", "encoder", "guarantee", "epsilon so far", box=None, pad_edge=False)
+    table = Table(
+        "round", "events", "encoder", "noise", "guarantee", "epsilon so far", box=None, pad_edge=False
+    )
     for entry, so_far in book.history():
         events = ", ".join(_words(event) for event in entry.receipt.events) or "nothing"
         terms, level = entry.receipt.terms, entry.receipt.level
-        table.add_row(str(entry.round), events, str(terms.encoder), str(level), f"{so_far:.4f}")
+        table.add_row(
+            str(entry.round), events, str(terms.encoder), str(terms.noise), str(level), f"{so_far:.4f}"
+        )
     if book.entries:
         console.print(table)
     console.print(f"spent {book.spent:.6g}, left {book.left:.6g} ({book.level})")

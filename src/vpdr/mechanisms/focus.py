@@ -73,10 +73,15 @@ class Focus:
                 f"share must lie in (0, 1), got {self.share:g}; selection 'random' is the one without a share"
             )
 
+    @property
+    def private(self) -> bool:
+        """Whether the selection keeps what it looks at to itself."""
+        return self.selection not in _LOOKS
+
     def plan(self, budget: Budget, rounds: int, kept: int) -> SelectionPlan:
         """The selection, its Laplace scale λ = 2 d_A H T / ε₁ and its events (Eq. 9)."""
         if self.selection in _FREE:
-            return SelectionPlan(_FREE[self.selection](), private=self.selection not in _LOOKS)
+            return SelectionPlan(_FREE[self.selection](), private=self.private)
         check_rounds(rounds)
         own, _ = budget.split(self.share)
         times = 1 if self.selection in _ONLY_FIRST_ROUND else rounds

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.mechanisms.base import Occasion
-from vpdr.privacy.terms import Adjacency, Counts, Terms
+from vpdr.privacy.terms import Adjacency, Counts, Noise, Terms
 from vpdr.types import Prototypes, Summary
 
 
@@ -59,6 +59,7 @@ def terms(adjacency: Adjacency, occasion: Occasion) -> Terms:
         encoder=occasion.encoder,
         counts=Counts.PRIVATE if hidden else Counts.PUBLIC,
         basis=occasion.summarise.basis,
+        noise=Noise.SEEDED if occasion.noise.reproducible else Noise.SYSTEM,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -38,6 +38,7 @@ class Laps:
         return Pure(2 * self.kept * self.cap / self.scale)
 
 
+@runtime_checkable
 class Selection(Protocol):
     """Chooses `kept` coordinates from their scores."""
 

@@ -71,7 +71,7 @@ class Vpp:
         )
 
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
-        """Select, clip both groups, summarise, add noise to both (Alg. 1, lines 4-11)."""
+        """Select, clip both groups, summarise, add noise to both (Alg. 1, lines 5-10)."""
         features = admit(vectors, labels, occasion)
         if features.vectors.shape[1] != self.groups.dim:
             raise InvalidInput(

@@ -2,10 +2,11 @@
 
 from vpdr.privacy.accountants import ACCOUNTANTS, Accountant, accountant_named
 from vpdr.privacy.budget import Budget
+from vpdr.privacy.entries import Entry
 from vpdr.privacy.events import Event, Gaussian, NotPrivate, Pure
-from vpdr.privacy.ledger import BudgetExceeded, Entry, Ledger
+from vpdr.privacy.ledger import BudgetExceeded, Ledger
 from vpdr.privacy.ledger_file import LedgerFile
-from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Level, Receipt, Terms
+from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Level, Noise, Receipt, Terms
 
 __all__ = [
     "ACCOUNTANTS",
@@ -22,6 +23,7 @@ __all__ = [
     "Ledger",
     "LedgerFile",
     "Level",
+    "Noise",
     "NotPrivate",
     "Pure",
     "Receipt",

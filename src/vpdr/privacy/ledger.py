@@ -8,20 +8,13 @@ from typing import Any
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.privacy.accountants import Accountant, accountant_named
 from vpdr.privacy.budget import Budget
-from vpdr.privacy.events import Event, leaks_everything, pack, unpack
-from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Level, Receipt, Terms
+from vpdr.privacy.entries import Entry, pack_entry, unpack_entry
+from vpdr.privacy.events import Event, leaks_everything
+from vpdr.privacy.terms import Adjacency, Level, Receipt
 
 
 class BudgetExceeded(VpdrError, RuntimeError):
     """Raised before anything is handed over, so the release that would break the budget never leaves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One release: the round it belonged to and what it cost."""
-
-    round: int
-    receipt: Receipt
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,25 +152,3 @@ def describe(ledger: Ledger) -> str:
     budget = ledger.budget
     amount = "no budget" if budget is None else f"epsilon {budget.epsilon:g}, delta {budget.delta:g}"
     return f"{amount}, {ledger.accountant} accountant, {ledger.adjacency}"
-
-
-def pack_entry(entry: Entry) -> dict[str, Any]:
-    """One release as plain data."""
-    terms = entry.receipt.terms
-    return {
-        "round": entry.round,
-        "events": [pack(event) for event in entry.receipt.events],
-        "terms": {name: str(getattr(terms, name)) for name in ("adjacency", "encoder", "counts", "basis")},
-    }
-
-
-def unpack_entry(data: Mapping[str, Any]) -> Entry:
-    """The inverse of `pack_entry`."""
-    terms = data["terms"]
-    kept = Terms(
-        adjacency=Adjacency(terms["adjacency"]),
-        encoder=EncoderKind(terms["encoder"]),
-        counts=Counts(terms["counts"]),
-        basis=Basis(terms["basis"]),
-    )
-    return Entry(int(data["round"]), Receipt(events=tuple(unpack(e) for e in data["events"]), terms=kept))

@@ -72,7 +72,7 @@ class LedgerFile:
             self._write(ledger)
 
     def _write(self, ledger: Ledger) -> None:
-        write_atomically(self.path, _encoded(ledger))
+        write_atomically(self.path, encoded(ledger))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -88,7 +88,8 @@ class LedgerFile:
             os.close(descriptor)
 
 
-def _encoded(ledger: Ledger) -> bytes:
+def encoded(ledger: Ledger) -> bytes:
+    """The ledger as the bytes of its file."""
     body = {"format": FORMAT, "version": VERSION, **ledger.state_dict()}
     return json.dumps({**body, "seal": _seal(body)}, indent=1).encode() + b"\n"
 

@@ -35,6 +35,15 @@ class Counts(StrEnum):
     PRIVATE = "private"
 
 
+class Noise(StrEnum):
+    """Who could repeat the noise."""
+
+    SYSTEM = "system"
+    """Nobody: it came from the operating system."""
+    SEEDED = "seeded"
+    """Whoever knows the seed: a simulation, in which the level says what secret noise would be worth."""
+
+
 class Basis(StrEnum):
     """On whose word the sensitivity is a bound."""
 
@@ -64,6 +73,7 @@ class Terms:
     encoder: EncoderKind
     counts: Counts
     basis: Basis
+    noise: Noise = Noise.SYSTEM
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

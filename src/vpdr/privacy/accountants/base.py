@@ -1,7 +1,7 @@
 """What every accountant can do, and the check that all of them share."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from vpdr.errors import InvalidInput
 from vpdr.privacy.budget import Budget
@@ -10,6 +10,7 @@ from vpdr.privacy.events import Event, Repeated
 HAIR = 1e-12  # share never spent, so that no order of summation can push T releases over the budget
 
 
+@runtime_checkable
 class Accountant(Protocol):
     """Adds events up, and finds the noise that a budget allows.
 

@@ -1,0 +1,40 @@
+"""One line of a ledger, and its form in files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vpdr.privacy.events import pack, unpack
+from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Noise, Receipt, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One release: the round it belonged to and what it cost."""
+
+    round: int
+    receipt: Receipt
+
+
+def pack_entry(entry: Entry) -> dict[str, Any]:
+    """One release as plain data."""
+    terms = entry.receipt.terms
+    names = ("adjacency", "encoder", "counts", "basis", "noise")
+    return {
+        "round": entry.round,
+        "events": [pack(event) for event in entry.receipt.events],
+        "terms": {name: str(getattr(terms, name)) for name in names},
+    }
+
+
+def unpack_entry(data: Mapping[str, Any]) -> Entry:
+    """The inverse of `pack_entry`."""
+    terms = data["terms"]
+    kept = Terms(
+        adjacency=Adjacency(terms["adjacency"]),
+        encoder=EncoderKind(terms["encoder"]),
+        counts=Counts(terms["counts"]),
+        basis=Basis(terms["basis"]),
+        noise=Noise(terms["noise"]),
+    )
+    return Entry(int(data["round"]), Receipt(events=tuple(unpack(e) for e in data["events"]), terms=kept))
