@@ -14,7 +14,7 @@ setup: $(READY) ## create .venv and install the project into it
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'
 	@touch $@
 
 demo: $(READY) ## show what the privacy core does, in a few seconds

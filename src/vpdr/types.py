@@ -45,6 +45,16 @@ class Prototypes:
     labels: Int[Tensor, " p"]
     variances: Float[Tensor, " p"] | None = None
 
+    def arrays(self) -> dict[str, Tensor]:
+        """All that it is, by name, for files and wires."""
+        named = {"vectors": self.vectors, "labels": self.labels}
+        return named if self.variances is None else {**named, "variances": self.variances}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Tensor]) -> "Prototypes":
+        """The inverse of `arrays`."""
+        return cls(arrays["vectors"], arrays["labels"], arrays.get("variances"))
+
     @classmethod
     def concat(cls, parts: Sequence["Prototypes"]) -> "Prototypes":
         """All prototypes of several clients as one set; variances survive only if everybody gave them."""

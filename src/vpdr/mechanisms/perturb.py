@@ -43,12 +43,18 @@ def perturb(summary: Summary, scale: Scale, occasion: Occasion) -> Noised:
     sizes = summary.sizes.double()
     if rule.hides_counts(scale.adjacency):
         sizes = sizes + stds / scale.clip_norm * occasion.noise.normal(len(sizes))
-    return Noised(sendable(rule.finish(rows, sizes), summary), stds)
+    variances = rule.variances(stds * scale.reach.square().mean().sqrt(), sizes)
+    return Noised(sendable(rule.finish(rows, sizes), summary, variances), stds)
 
 
-def sendable(finished: Float[Tensor, "p d"], summary: Summary) -> Prototypes:
-    """What leaves the client: vectors in single precision and their labels, no sizes."""
-    return Prototypes(finished.float(), summary.labels)
+def sendable(
+    finished: Float[Tensor, "p d"], summary: Summary, variances: Float[Tensor, " p"] | None = None
+) -> Prototypes:
+    """What leaves the client: vectors in single precision and their labels, no sizes.
+
+    Published variances say how much noise a vector holds; they come from public numbers only.
+    """
+    return Prototypes(finished.float(), summary.labels, None if variances is None else variances.float())
 
 
 def terms(adjacency: Adjacency, occasion: Occasion) -> Terms:

@@ -47,8 +47,30 @@ class Summariser(Protocol):
         """From noisy rows and (noisy) sizes to prototypes; post-processing, so it costs nothing."""
         ...
 
+    def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
+        """The noise per coordinate of each finished row, where it may be published; post-processing."""
+        ...
+
 
 def only_for_same_label(adjacency: Adjacency, what: str, why: str) -> None:
     """Refuse an adjacency under which `what` cannot be bounded."""
     if adjacency is not Adjacency.REPLACE_SAME_LABEL:
         raise NoSensitivity(f"{what} have no sensitivity under {adjacency}: {why}; use class sums")
+
+
+class CountsInTheOpen:
+    """What rules for public counts share: sizes set the noise, and a noisy row is the prototype."""
+
+    __slots__ = ()
+
+    def hides_counts(self, adjacency: Adjacency) -> bool:
+        """Counts are taken as public."""
+        return False
+
+    def finish(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
+        """Nothing is left to do."""
+        return vectors
+
+    def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
+        """Not published: the noise would tell the counts to a server that is not given them."""
+        return None

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from vpdr.errors import InvalidInput
 from vpdr.privacy.terms import Adjacency, Basis
-from vpdr.prototypes.base import only_for_same_label
+from vpdr.prototypes.base import CountsInTheOpen, only_for_same_label
 from vpdr.prototypes.finch import finch
 from vpdr.prototypes.means import sums_by_row
 from vpdr.types import Summary
 
 
-class _Clusters:
+class _Clusters(CountsInTheOpen):
     """What both clusterings share: centroids per class, and a sensitivity that is only claimed.
 
     Guarantee: none. One sample can move the boundaries of all others and even change the number of
@@ -36,14 +36,6 @@ class _Clusters:
         """Δ = 2R/n_k, as published."""
         only_for_same_label(adjacency, "cluster centroids", "not even a claim is published")
         return 2 * clip_norm / sizes.double()
-
-    def hides_counts(self, adjacency: Adjacency) -> bool:
-        """Cluster sizes set the noise, in the open."""
-        return False
-
-    def finish(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
-        """A noisy centroid is the prototype."""
-        return vectors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from vpdr.errors import InvalidInput
 from vpdr.privacy.terms import Adjacency, Basis
-from vpdr.prototypes.base import only_for_same_label
+from vpdr.prototypes.base import CountsInTheOpen, only_for_same_label
 from vpdr.types import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClassMeans:
+class ClassMeans(CountsInTheOpen):
     """Class means (K = 1), for clients whose class counts are public.
 
     Guarantee: under replace-same-label one mean moves by at most 2R/n and no other moves. When a label may
@@ -45,14 +45,6 @@ class ClassMeans:
         """Δ = 2R/n."""
         only_for_same_label(adjacency, "class means", "their noise would give the class counts away")
         return 2 * clip_norm / sizes.double()
-
-    def hides_counts(self, adjacency: Adjacency) -> bool:
-        """Counts are taken as public."""
-        return False
-
-    def finish(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
-        """A noisy mean is the prototype."""
-        return vectors
 
 
 def sums_by_row(vectors: Float[Tensor, "n d"], rows: Int[Tensor, " n"], count: int) -> Float[Tensor, "p d"]:

@@ -58,3 +58,7 @@ class ClassSums:
     def finish(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
         """Sum over count; a count that noise made smaller than one sample is read as one."""
         return vectors / sizes.clamp(min=1)[:, None]
+
+    def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
+        """Published: the noise of a sum is public, and so is the count that it is divided by."""
+        return (stds / sizes.clamp(min=1)).square()

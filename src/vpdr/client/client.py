@@ -1,0 +1,157 @@
+"""The life of one client, round by round."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vpdr.client.error import relative_error
+from vpdr.client.parts import Habits, Model, Promise, Samples, Shard
+from vpdr.encoder import seed_dropout
+from vpdr.finetune import Guide, Regulariser
+from vpdr.frameworks import Framework
+from vpdr.mechanisms import Occasion
+from vpdr.privacy import BudgetExceeded, EncoderKind, Ledger
+from vpdr.rng import Streams
+from vpdr.types import Features, Memory, Prototypes, Step
+
+
+@dataclass(kw_only=True)
+class Client:
+    """It owns its data, adapter, head, teacher, optimiser, ledger and random streams.
+
+    Guarantee: what leaves it is what `release` returns, and that was charged to the ledger first.
+    """
+
+    id: str
+    shard: Shard
+    model: Model
+    framework: Framework[Any]
+    promise: Promise
+    regulariser: Regulariser
+    ledger: Ledger
+    habits: Habits
+    streams: Streams
+    sent: Prototypes | None = None  # the last upload: public, so it may be sent again for nothing
+    heard: Any = None  # the last broadcast
+    kept: Memory = field(default_factory=dict)  # what the mechanism wants to remember
+
+    def __post_init__(self) -> None:
+        self.guide: Guide = self.regulariser.guide(self.model.head)
+        parameters = [*self.model.adapter.parameters(), *self.model.head.parameters()]
+        self.optimiser = torch.optim.AdamW(
+            parameters, lr=self.habits.lr, weight_decay=self.habits.weight_decay, foreach=True
+        )
+        self.diagnosis: dict[str, float] = {}  # of this round's release; private
+
+    def release(self, t: int) -> Prototypes | None:
+        """Encode, privatise, pay, and only then hand over (Alg. 1, lines 4-11).
+
+        A client whose releases are used up sends its last upload again: it is public already.
+        """
+        self.diagnosis = {}
+        if not self.framework.uploads or len(self.shard.train.labels) == 0:
+            return None
+        if len(self.ledger.entries) >= self.promise.releases and self.sent is not None:
+            return self.sent
+        seen = Features(self.released_features(self.shard.train), self.shard.train.labels)
+        made = self.promise.mechanism.release(seen.vectors, seen.labels, self._occasion(t))
+        try:
+            self.sent = made.charged_to(self.ledger, round=t)
+        except BudgetExceeded:
+            if self.sent is None:
+                raise
+            return self.sent
+        self.kept = made.memory
+        self.diagnosis = {**made.diagnostics, "relative_error": relative_error(self.sent, seen)}
+        return self.sent
+
+    def _occasion(self, t: int) -> Occasion:
+        return Occasion(
+            client=self.id,
+            round=t,
+            classes=self.habits.classes,
+            summarise=self.promise.summarise,
+            encoder=self.promise.encoder,
+            noise=self.promise.noise(self.id, t),
+            heard=None if self.heard is None else self.framework.anchors(self.heard),
+            memory=self.kept,
+        )
+
+    def finetune(self, broadcast: Any, t: int) -> Mapping[str, float]:
+        """E epochs on the client's own data (Alg. 1, lines 17-21); the mean of each term of the loss."""
+        self.heard = broadcast
+        train = self.shard.train
+        if not len(train.labels):
+            return {}
+        self._learning(True, t)
+        totals: dict[str, float] = {}
+        steps = 0
+        for epoch in range(self.habits.epochs):
+            rng = self.streams.draw(f"shuffle/{epoch}", client=self.id, t=t)
+            for rows in torch.randperm(len(train.labels), generator=rng).split(self.habits.batch):
+                terms = self._step(Samples(train.public[rows], train.labels[rows]), broadcast)
+                totals = {name: totals.get(name, 0.0) + value for name, value in terms.items()}
+                steps += 1
+        self.guide.settle(self.model.head)
+        self._learning(False, t)
+        return {name: value / steps for name, value in totals.items()}
+
+    def _step(self, batch: Samples, broadcast: Any) -> Mapping[str, float]:
+        """One optimiser step on L = L_BASE + λ₁ L_KD (Eq. 18)."""
+        raw = self.model.adapter(batch.public)
+        shaped = self.guide.reshape(raw)
+        weights = torch.ones(len(batch.labels))
+        step = Step(shaped, self.model.head(shaped), batch.labels, batch.public, weights)
+        terms = dict(self.framework.losses(step, broadcast))
+        terms["guide"] = self.guide.loss(raw, step.logits, weights)
+        torch.stack(list(terms.values())).sum().backward()
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.guide.follow(self.model.head)
+        return {name: float(value.detach()) for name, value in terms.items()}
+
+    @torch.no_grad()
+    def personal_features(self, samples: Samples) -> Float[Tensor, "n d"]:
+        """What the client's own encoder sees, without dropout (Z_m)."""
+        features: Tensor = self.model.adapter(samples.public)
+        return features
+
+    def released_features(self, samples: Samples) -> Float[Tensor, "n d"]:
+        """The same samples on the path whose prototypes are shared."""
+        if self.promise.encoder is EncoderKind.PERSONAL:
+            return self.personal_features(samples)
+        return samples.public
+
+    def _learning(self, on: bool, t: int) -> None:
+        rng = self.streams.draw("dropout", client=self.id, t=t) if on else None
+        for part in (self.model.adapter, self.model.head):
+            part.train(on)
+            seed_dropout(part, rng)
+
+    def state(self) -> dict[str, Any]:
+        """All that must survive between two rounds, for checkpoints and for stateless engines."""
+        return {
+            "adapter": self.model.adapter.state_dict(),
+            "head": self.model.head.state_dict(),
+            "guide": self.guide.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "ledger": self.ledger.state_dict(),
+            "sent": None if self.sent is None else self.sent.arrays(),
+            "heard": None if self.heard is None else self.framework.pack(self.heard),
+            "kept": dict(self.kept),
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state; the ledger never forgets a release that it already knows."""
+        self.ledger.load_state_dict(state["ledger"])
+        self.model.adapter.load_state_dict(state["adapter"])
+        self.model.head.load_state_dict(state["head"])
+        self.guide.load_state_dict(state["guide"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.sent = None if state["sent"] is None else Prototypes.from_arrays(state["sent"])
+        self.heard = None if state["heard"] is None else self.framework.unpack(state["heard"])
+        self.kept = dict(state["kept"])

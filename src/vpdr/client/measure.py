@@ -1,0 +1,68 @@
+"""What is measured of a client after a round: all of it on the client, from private data."""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from vpdr.client.client import Client
+from vpdr.client.parts import Samples
+from vpdr.frameworks import View
+from vpdr.prototypes import ClassMeans
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@torch.no_grad()
+def accuracy(client: Client) -> dict[str, dict[str, float]]:
+    """Share of right answers by each way to predict, on the classes it holds (own) and on all."""
+    test, train = client.shard.test, client.shard.train
+    if not len(test.labels):
+        return {"own": {}, "all": {}}
+    held = torch.isin(test.labels, train.labels.unique())
+    right = {name: guess == test.labels for name, guess in predictions(client, test).items()}
+    return {
+        "own": {name: share(hits[held]) for name, hits in right.items()},
+        "all": {name: share(hits) for name, hits in right.items()},
+    }
+
+
+def predictions(client: Client, test: Samples) -> dict[str, Int[Tensor, " n"]]:
+    """Labels by the framework's rule, by the head, by the head on soft-clipped features, by the anchors."""
+    raw = client.personal_features(test)
+    head = client.model.head
+    logits, shaped = head(raw), head(client.guide.reshape(raw))
+    found = {"head": logits.argmax(1), "soft_clipped": shaped.argmax(1)}
+    if client.heard is None:
+        return {"framework": found["head"], **found}
+    own = ClassMeans()(client.personal_features(client.shard.train), client.shard.train.labels)
+    found["framework"] = client.framework.predict(View(raw, logits, own), client.heard)
+    anchors = client.framework.anchors(client.heard)
+    if anchors is not None and len(anchors.labels):
+        seen = client.released_features(test)
+        found["nearest"] = anchors.labels[torch.cdist(seen, anchors.vectors).argmin(1)]
+        unit = torch.nn.functional.normalize
+        found["nearest_cosine"] = anchors.labels[(unit(seen) @ unit(anchors.vectors).T).argmax(1)]
+    return found
+
+
+def share(hits: Bool[Tensor, " n"]) -> float:
+    """The share of true entries; nothing to judge is NaN."""
+    return float(hits.double().mean()) if len(hits) else float("nan")
+
+
+@torch.no_grad()
+def features(client: Client) -> dict[str, float]:
+    """Norms before clipping, the share beyond the clip norm, and how far the teacher is from the student."""
+    train = client.shard.train
+    if not len(train.labels):
+        return {}
+    raw = client.personal_features(train)
+    norms: Tensor = raw.norm(dim=1)
+    marks = norms.quantile(torch.tensor(QUANTILES)).tolist()
+    logits = client.model.head(client.guide.reshape(raw))
+    return {
+        "norm_mean": float(norms.mean()),
+        **{f"norm_q{round(100 * q):02d}": mark for q, mark in zip(QUANTILES, marks, strict=True)},
+        "share_above_clip_norm": share(norms > client.promise.clip_norm),
+        "teacher_gap": float(client.guide.gap(raw, logits, torch.ones(len(logits)))),
+    }

@@ -1,0 +1,58 @@
+"""What a client is made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from vpdr.mechanisms import Mechanism, NoiseSource
+from vpdr.privacy import EncoderKind
+from vpdr.prototypes import Summariser
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Labelled samples on the frozen path: what the backbone and the projection make of them."""
+
+    public: Float[Tensor, "n d"]
+    labels: Int[Tensor, " n"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """All data of one client. Private."""
+
+    train: Samples
+    test: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The trainable parts: the adapter on the frozen path, and the head."""
+
+    adapter: nn.Module  # A_m, so that h_m = adapter after the frozen path
+    head: nn.Module  # f_m
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Habits:
+    """How a client fine-tunes."""
+
+    classes: int
+    epochs: int
+    batch: int
+    lr: float
+    weight_decay: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Promise:
+    """How a client releases: by which mechanism, from which path, how often, with noise from where."""
+
+    mechanism: Mechanism
+    summarise: Summariser
+    encoder: EncoderKind
+    releases: int
+    clip_norm: float
+    noise: Callable[[str, int], NoiseSource]  # of a client and a round

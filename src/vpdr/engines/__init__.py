@@ -1,0 +1,1 @@
+"""Ways to carry messages between the same clients and the same server; they contain no method."""

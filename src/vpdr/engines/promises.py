@@ -1,0 +1,80 @@
+"""From a plan to what each client promises: mechanism, summariser, noise and ledger."""
+
+from typing import Any
+
+from vpdr.client import Promise
+from vpdr.frameworks import Framework
+from vpdr.mechanisms import Identity, Igpp, Mechanism, NoiseSource, SeededNoise, SystemNoise, Vpp
+from vpdr.plan.combinations import expected_level, focus_of, release_encoder
+from vpdr.plan.plan import Plan
+from vpdr.privacy import Adjacency, Budget, Ledger, Level
+from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, Summariser
+from vpdr.rng import Streams
+
+
+def promise_of(plan: Plan, framework: Framework[Any], classes: int, streams: Streams) -> Promise:
+    """How every client of the plan releases."""
+
+    def noise(client: str, t: int) -> NoiseSource:
+        if plan.release.noise == "system":
+            return SystemNoise()
+        return SeededNoise(streams.draw("release", client=client, t=t))
+
+    return Promise(
+        mechanism=MAKERS[plan.mechanism.kind](plan),
+        summarise=_summariser(plan, framework, classes),
+        encoder=release_encoder(plan),
+        releases=plan.releases,
+        clip_norm=plan.mechanism.clip_norm,
+        noise=noise,
+    )
+
+
+def _summariser(plan: Plan, framework: Framework[Any], classes: int) -> Summariser:
+    kind = plan.release.summariser
+    special: dict[str, Summariser] = {
+        "framework": framework.summarise,
+        "means": ClassMeans(min_count=plan.release.min_count),
+        "sums": ClassSums(classes=classes),
+    }
+    return special[kind] if kind in special else SUMMARISERS[kind]()
+
+
+def _none(plan: Plan) -> Mechanism:
+    return Identity(adjacency=Adjacency(plan.budget.adjacency))
+
+
+def _igpp(plan: Plan) -> Mechanism:
+    return Igpp.calibrated(
+        Budget(plan.budget.epsilon, plan.budget.delta),
+        plan.releases,
+        clip_norm=plan.mechanism.clip_norm,
+        accountant=plan.budget.accountant,
+        adjacency=Adjacency(plan.budget.adjacency),
+    )
+
+
+def _vpp(plan: Plan) -> Mechanism:
+    return Vpp.calibrated(
+        Budget(plan.budget.epsilon, plan.budget.delta),
+        plan.releases,
+        clip_norm=plan.mechanism.clip_norm,
+        dim=plan.model.dim,
+        focus=focus_of(plan),
+        accountant=plan.budget.accountant,
+        adjacency=Adjacency(plan.budget.adjacency),
+    )
+
+
+MAKERS = {"none": _none, "igpp": _igpp, "vpp": _vpp}
+
+
+def ledger_of(plan: Plan, client: str) -> Ledger:
+    """An empty ledger; a run that is not private by its plan is recorded without a limit."""
+    limited = expected_level(plan) is not Level.NONE
+    return Ledger(
+        client=client,
+        budget=Budget(plan.budget.epsilon, plan.budget.delta) if limited else None,
+        accountant=plan.budget.accountant,
+        adjacency=Adjacency(plan.budget.adjacency),
+    )

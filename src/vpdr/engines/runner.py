@@ -1,0 +1,95 @@
+"""One run from a plan to its folder: start or resume, checkpoint, stop when asked, leave a record."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vpdr.engines.build import Federation, build, quiet
+from vpdr.engines.shards import Progress
+from vpdr.engines.simulate import Course, Watcher, simulate
+from vpdr.plan.plan import Plan
+from vpdr.records import RunFolder, finished_record
+
+CHECKPOINT_SECONDS = 5.0  # a short run is cheaper to repeat than to save
+
+
+def never() -> bool:
+    """A run that nobody stops."""
+    return False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Company:
+    """Who looks over a run's shoulder."""
+
+    loading: Progress = quiet
+    watchers: Sequence[Watcher] = ()
+    stop: Callable[[], bool] = never
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished record, or None for a run that was stopped and can be resumed."""
+
+    record: dict[str, Any] | None
+    done: int
+
+
+def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | None = None) -> Outcome:
+    """Run the plan into its folder; a finished one is read back, a stopped one goes on bit for bit."""
+    company = company or Company()
+    folder = RunFolder(out)
+    if resume and folder.record.exists():
+        return Outcome(folder.finished(plan), plan.run.rounds)
+    saved = folder.prepare(plan, resume=resume)
+    begin = time.perf_counter()
+    federation = build(plan, company.loading)
+    course = None if saved is None else _restored(federation, saved)
+    earlier = 0.0 if saved is None else float(saved["wall_seconds"])
+
+    def save(course: Course) -> None:
+        state = _state(federation, course, earlier + time.perf_counter() - begin)
+        folder.save_checkpoint(plan, state, [client.ledger for client in federation.clients])
+
+    keeper = _Keeper(save, company.checkpoint_seconds)
+    course = simulate(federation, course, [*company.watchers, keeper.after_round], company.stop)
+    if course.done < plan.run.rounds:
+        save(course)
+        return Outcome(None, course.done)
+    ledgers = [client.ledger for client in federation.clients]
+    record = finished_record(plan, course.rounds, ledgers, earlier + time.perf_counter() - begin)
+    folder.save_ledgers(ledgers)
+    folder.save_record(record)
+    return Outcome(record, course.done)
+
+
+class _Keeper:
+    """Saves a checkpoint whenever enough time has gone by."""
+
+    def __init__(self, save: Callable[[Course], None], every: float) -> None:
+        self.save, self.every, self.last = save, every, time.perf_counter()
+
+    def after_round(self, course: Course) -> None:
+        """Called between rounds, when everything is consistent."""
+        if time.perf_counter() - self.last >= self.every:
+            self.save(course)
+            self.last = time.perf_counter()
+
+
+def _state(federation: Federation, course: Course, wall_seconds: float) -> dict[str, Any]:
+    return {
+        "done": course.done,
+        "memory": course.memory,
+        "rounds": course.rounds,
+        "clients": {client.id: client.state() for client in federation.clients},
+        "wall_seconds": wall_seconds,
+    }
+
+
+def _restored(federation: Federation, saved: dict[str, Any]) -> Course:
+    for client in federation.clients:
+        client.resume(saved["clients"][client.id])
+    return Course(int(saved["done"]), saved["memory"], list(saved["rounds"]))

@@ -1,0 +1,148 @@
+"""Files and names: a preset, an experiment with several arms, or a file of the user's own."""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vpdr.errors import InvalidInput
+from vpdr.plan.plan import Plan
+from vpdr.plan.values import assigned, known, merged, nested, suggestion
+
+KEYS = ("title", "preset", "seeds", "methods", "baseline", "settings", "arms")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arm:
+    """One cell of a comparison: a setting, a method and its plan (with the first seed)."""
+
+    setting: str
+    method: str
+    plan: Plan
+
+    def seeded(self, seed: int) -> Plan:
+        """The same plan from another seed."""
+        return dataclasses.replace(self.plan, run=dataclasses.replace(self.plan.run, seed=seed))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experiment:
+    """Arms times seeds; a single run is one arm with one seed."""
+
+    name: str
+    title: str
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    baseline: str | None = None  # the method that all others are compared with
+
+    @property
+    def single(self) -> bool:
+        """Whether there is nothing to compare."""
+        return len(self.arms) == 1 and len(self.seeds) == 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """What the command line asks for on top of a name or a file."""
+
+    settings: Sequence[str] = field(default_factory=tuple)  # --set section.key=value
+    seeds: str | None = None
+    methods: str | None = None
+
+
+def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
+    """Read a built-in name or a TOML file, lay the user's wishes over it and decide every plan."""
+    wishes = wishes or Wishes()
+    content = read_source(source)
+    name = Path(source).stem
+    preset = content.get("preset", "paper")
+    known("preset", [preset], presets())
+    wanted: dict[str, Any] = {}
+    for text in wishes.settings:
+        keys, value = assigned(text)
+        wanted = merged(wanted, nested(keys, value))
+    own = {key: value for key, value in content.items() if key not in KEYS}
+    base = merged(read_builtin("presets", preset), own)
+    methods = _methods(content, wishes)
+    arms = []
+    for setting, changes in (content.get("settings") or {"": {}}).items():
+        for method, overrides in methods.items():
+            data = merged(merged(merged(base, changes), wanted), overrides)  # an arm stays what it is
+            data = merged({"run": {"name": name}}, data)
+            arms.append(Arm(setting=setting, method=method, plan=Plan.from_data(data)))
+    seeds = parse_seeds(wishes.seeds) if wishes.seeds else tuple(content.get("seeds", ()))
+    return Experiment(
+        name=name,
+        title=content.get("title", name),
+        arms=tuple(arms),
+        seeds=seeds or (arms[0].plan.run.seed,),
+        baseline=content.get("baseline"),
+    )
+
+
+def _methods(content: Mapping[str, Any], wishes: Wishes) -> dict[str, Mapping[str, Any]]:
+    """The arms by name: those of the file, and the built-in ones."""
+    available = {**read_builtin("experiments", "methods"), **content.get("arms", {})}
+    if wishes.methods:
+        names = [name.strip() for name in wishes.methods.split(",") if name.strip()]
+    else:
+        names = list(content.get("methods", ()))
+    known("method", names, available)
+    return {name: available[name] for name in names} or {"": {}}
+
+
+def read_source(source: str) -> dict[str, Any]:
+    """The content of a built-in name or of a file."""
+    path = Path(source)
+    if path.suffix == ".toml" or path.exists():
+        return _parsed(path)
+    if source in presets():
+        return {"preset": source}
+    if source in experiments():
+        return read_builtin("experiments", source)
+    names = [*presets(), *experiments()]
+    raise InvalidInput(f"no plan or file named {source!r}; {suggestion(source, names)}")
+
+
+def presets() -> list[str]:
+    """The built-in presets."""
+    return _names("presets")
+
+
+def experiments() -> list[str]:
+    """The built-in experiments."""
+    return [name for name in _names("experiments") if name != "methods"]
+
+
+def _names(folder: str) -> list[str]:
+    files = (resources.files("vpdr.plan") / folder).iterdir()
+    return sorted(Path(file.name).stem for file in files if file.name.endswith(".toml"))
+
+
+def read_builtin(folder: str, name: str) -> dict[str, Any]:
+    """A TOML file that comes with the package."""
+    return tomllib.loads((resources.files("vpdr.plan") / folder / f"{name}.toml").read_text())
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not valid TOML: {error}") from error
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`0..4`, `3` or `0,2,5` as seeds."""
+    try:
+        first, dots, last = text.partition("..")
+        seeds = range(int(first), int(last) + 1) if dots else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"seeds must look like 0..4, 3 or 0,2,5, got {text!r}") from None
+    if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
+        raise InvalidInput(f"seeds must be different whole numbers of at least 0, got {text!r}")
+    return tuple(seeds)

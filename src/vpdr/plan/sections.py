@@ -1,0 +1,170 @@
+"""The parts of a plan: every setting with its default, which is the paper's where the paper has one."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vpdr.checks import at_least, fraction, one_of, positive, share
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSection:
+    """How long, from which seed, on how many threads."""
+
+    name: str = "run"
+    rounds: int = 20  # T
+    seed: int = 0
+    threads: int = 1  # part of the result: sums depend on how they are cut
+
+    def __post_init__(self) -> None:
+        at_least(1, rounds=self.rounds, threads=self.threads)
+        at_least(0, seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchmarkSection:
+    """Whose data, and how they are divided."""
+
+    kind: str = "quickstart"
+    samples: int = 1200  # of each domain, before the split
+    pixels: int = 96
+    test_fraction: float = 0.25
+    train_fraction: float = 1.0  # of what is left for training
+    per_domain: int = 1  # clients that share one domain's training samples
+    skew: str = "domain"  # domain, or label: label skew on top of the domains
+    concentration: float = 0.1  # α of the label skew
+    minimum: int = 10  # samples that a client keeps under label skew
+    clients: int = 4  # synthetic data only: the others have one client a domain
+    classes: int = 10  # synthetic data only
+
+    def __post_init__(self) -> None:
+        one_of(("domain", "label"), skew=self.skew)
+        at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
+        at_least(1, clients=self.clients, classes=self.classes)
+        at_least(32, pixels=self.pixels)
+        share(test_fraction=self.test_fraction, train_fraction=self.train_fraction)
+        positive(concentration=self.concentration)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSection:
+    """The frozen path, the adapter on it and the head."""
+
+    dim: int = 512  # d
+    width: int = 64
+    projection: str = "random"
+    projection_scale: float = 1.0
+    dropout: float = 0.1
+    hidden: int = 512
+
+    def __post_init__(self) -> None:
+        at_least(2, dim=self.dim)
+        at_least(1, width=self.width, hidden=self.hidden)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSection:
+    """Local fine-tuning."""
+
+    epochs: int = 2  # E
+    batch: int = 256  # B
+    lr: float = 1e-3
+    weight_decay: float = 1e-5
+
+    def __post_init__(self) -> None:
+        at_least(1, epochs=self.epochs, batch=self.batch)
+        positive(lr=self.lr)
+        at_least(0, weight_decay=self.weight_decay)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkSection:
+    """Which framework, and options under its own name: framework.fedproto.weight = 0.1."""
+
+    kind: str = "fedproto"
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MechanismSection:
+    """How prototypes are made private; what a mechanism does not know it does not read."""
+
+    kind: str = "igpp"
+    clip_norm: float = 5.0  # R
+    keep: float = 0.2  # ρ
+    cap: float = 0.1  # H
+    share: float = 0.1  # r
+    selection: str = "laplace"
+
+    def __post_init__(self) -> None:
+        positive(clip_norm=self.clip_norm)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegulariserSection:
+    """What is added to fine-tuning; the clip norm is the mechanism's."""
+
+    kind: str = "plain"
+    softness: float = 0.05  # γ
+    decay: float = 0.999  # β
+    temperature: float = 4.0  # τ
+    weight: float = 0.05  # λ₁
+    expand: bool = True
+    kd_tau2: bool = False
+    warmup_steps: int = 0
+    ema_while_waiting: bool = True
+    bias_correction: bool = False
+    teacher_init: str = "start"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetSection:
+    """What every client is willing to spend, and how it is counted."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    accountant: str = "exact"
+    adjacency: str = "replace-same-label"
+    require: str = "anything"  # proved: a plan that gives less is refused
+
+    def __post_init__(self) -> None:
+        one_of(("anything", "conditional", "proved"), require=self.require)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseSection:
+    """What is released, from which path, how often, with noise from where."""
+
+    encoder: str = "framework"  # framework, public or personal
+    summariser: str = "framework"  # framework, means, sums, kmeans or finch
+    count: int = 0  # releases that share the budget; 0: one a round
+    noise: str = "seeded"  # seeded, or system
+    min_count: int = 1  # class means of fewer samples are not released
+
+    def __post_init__(self) -> None:
+        one_of(("framework", "public", "personal"), encoder=self.encoder)
+        one_of(("seeded", "system"), noise=self.noise)
+        at_least(0, count=self.count)
+        at_least(1, min_count=self.min_count)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParticipationSection:
+    """Who takes part in a round."""
+
+    fraction: float = 1.0  # of the clients, drawn anew each round
+    dropout: float = 0.0  # chance that a drawn client fails before it uploads
+    schedule: dict[str, list[int]] = field(default_factory=dict)  # client -> its rounds; overrides the draw
+
+    def __post_init__(self) -> None:
+        share(fraction=self.fraction)
+        fraction(dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsSection:
+    """How much each client counts at the server; sizes only where the plan declares them public."""
+
+    kind: str = "uniform"
+
+    def __post_init__(self) -> None:
+        one_of(("uniform", "client_size", "class_count"), kind=self.kind)

@@ -1,0 +1,74 @@
+"""What a run's guarantee covers, as data and in one sentence."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from vpdr.plan.combinations import NOT_PRIVATE, expected_level, release_encoder
+from vpdr.plan.plan import Plan
+from vpdr.privacy import EncoderKind, Ledger, Level
+from vpdr.privacy.entries import pack_entry
+from vpdr.privacy.events import pack
+
+
+def privacy_statement(plan: Plan, ledgers: Sequence[Ledger]) -> dict[str, Any]:
+    """Adjacency, encoder, counts, accountant, events, ε and δ spent, the level, and what is not covered."""
+    order = list(Level)
+    released = [entry for ledger in ledgers for entry in ledger.entries]
+    level = max((ledger.level for ledger in ledgers), key=order.index, default=Level.PROVED)
+    worst = max((ledger.spent for ledger in ledgers), default=0.0)
+    events = Counter(pack(event)["kind"] for entry in released for event in entry.receipt.events)
+    statement = {
+        "level": str(level if released else Level.PROVED),
+        "expected_level": str(expected_level(plan)),
+        "unit": "one sample of one client, against everybody else",
+        "adjacency": plan.budget.adjacency,
+        "encoder": str(release_encoder(plan)),
+        "counts": _counts(released),
+        "accountant": plan.budget.accountant,
+        "events": dict(events),
+        "epsilon_budget": plan.budget.epsilon,
+        "epsilon_spent": worst,
+        "delta": plan.budget.delta,
+        "noise": plan.release.noise,
+        "releases": {ledger.client: len(ledger.entries) for ledger in ledgers},
+        "not_covered": _caveats(plan, bool(released)),
+    }
+    return {"sentence": sentence(statement, bool(released)), **statement}
+
+
+def sentence(statement: dict[str, Any], released: bool) -> str:
+    """The statement for people."""
+    if not released:
+        return "nothing was released, so nothing can be learnt from it"
+    if statement["level"] == Level.NONE:
+        return "not private: prototypes were released as they are"
+    return (
+        f"({statement['epsilon_spent']:.4g}, {statement['delta']:g})-DP per client for "
+        f"{statement['adjacency']}, {statement['encoder']} encoder, {statement['counts']} counts, "
+        f"{statement['accountant']} accountant: {statement['level']}"
+    )
+
+
+def _counts(released: Sequence[Any]) -> str:
+    kinds = {pack_entry(entry)["terms"]["counts"] for entry in released}
+    return " and ".join(sorted(kinds)) or "not released"
+
+
+def _caveats(plan: Plan, released: bool) -> list[str]:
+    """What the numbers do not include."""
+    found = ["settings such as the clip norm may have been chosen by looking at results"]
+    if plan.release.noise == "seeded":
+        found.insert(0, "the noise is reproducible from the seed: this is a simulation, not a private run")
+    if released and release_encoder(plan) is EncoderKind.PERSONAL and plan.mechanism.kind not in NOT_PRIVATE:
+        found.append("the encoder was trained on the private samples between releases, without accounting")
+    if released and plan.release.summariser != "sums":
+        found.append("class counts and which classes a client has are treated as public")
+    if plan.weights.kind != "uniform":
+        found.append(f"weights by {plan.weights.kind}: the sizes are declared public")
+    return found
+
+
+def ledger_states(ledgers: Sequence[Ledger]) -> dict[str, Any]:
+    """Every client's ledger as plain data."""
+    return {ledger.client: ledger.state_dict() for ledger in ledgers}

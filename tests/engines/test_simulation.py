@@ -1,0 +1,172 @@
+"""Whole runs on tiny data: every framework, every mechanism, every odd client."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from tests.engines.conftest import tiny
+from vpdr.client import Samples, Shard
+from vpdr.engines.build import build
+from vpdr.engines.shards import shards_of
+from vpdr.engines.simulate import present_in, simulate
+from vpdr.frameworks import FRAMEWORKS
+from vpdr.plan import Plan
+from vpdr.privacy import Level
+from vpdr.records import finished_record
+from vpdr.types import Prototypes
+
+
+def final(plan: Plan, federation=None) -> dict:
+    federation = federation or build(plan)
+    course = simulate(federation)
+    return finished_record(plan, course.rounds, [client.ledger for client in federation.clients], 0.0)
+
+
+@pytest.mark.parametrize("regulariser", ["plain", "dcr"])
+@pytest.mark.parametrize("mechanism", ["none", "igpp", "vpp"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_everything_runs_with_everything(framework, mechanism, regulariser) -> None:
+    plan = tiny(
+        f"framework.kind={framework}", f"mechanism.kind={mechanism}", f"regulariser.kind={regulariser}"
+    )
+    record = final(plan)
+    assert len(record["rounds"]) == 3
+    for each in record["rounds"]:
+        for client in each["clients"].values():
+            assert all(torch.isfinite(torch.tensor(value)) for value in client["losses"].values())
+            assert 0 <= client["accuracy"]["all"]["framework"] <= 1
+            assert client["features"].keys() >= {"norm_q50", "share_above_clip_norm", "teacher_gap"}
+    released = FRAMEWORKS[framework]().uploads
+    assert all(len(ledger["entries"]) == 3 * released for ledger in record["ledgers"].values())
+    if released:
+        spent = record["rounds"][-1]["clients"]["client-000"]["epsilon"]
+        assert spent is None if mechanism == "none" else 0.999 < spent <= 1
+
+
+def test_without_privacy_it_learns() -> None:
+    plan = tiny("mechanism.kind=none", "run.rounds=8", "benchmark.samples=80", "train.lr=0.01")
+    accuracy = final(plan)["final"]["all"]
+    assert accuracy["framework"]["average"] > 0.9
+    assert accuracy["nearest"]["average"] > 0.9
+
+
+def odd_shards(shards: dict[str, Shard]) -> dict[str, Shard]:
+    """One client with one class, one with one sample, one without any."""
+    names = list(shards)
+
+    def cut(name: str, rows: torch.Tensor) -> Shard:
+        train = shards[name].train
+        return Shard(Samples(train.public[rows], train.labels[rows]), shards[name].test)
+
+    first = shards[names[0]].train.labels
+    return {
+        names[0]: cut(names[0], (first == 1).nonzero()[:, 0]),
+        names[1]: cut(names[1], torch.tensor([0])),
+        names[2]: cut(names[2], torch.zeros(0, dtype=torch.int64)),
+    }
+
+
+@pytest.mark.parametrize("release", ["framework", "sums"])
+@pytest.mark.parametrize("mechanism", ["none", "igpp", "vpp"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_odd_clients_work_in_all_frameworks(framework, mechanism, release, monkeypatch) -> None:
+    plan = tiny(
+        f"framework.kind={framework}",
+        f"mechanism.kind={mechanism}",
+        f"release.summariser={release}",
+        "regulariser.kind=dcr",
+        "run.rounds=2",
+    )
+    monkeypatch.setattr("vpdr.engines.build.shards_of", lambda *given: (odd_shards(shards_of(*given)[0]), 4))
+    record = final(plan)
+    for client in record["rounds"][-1]["clients"].values():
+        assert 0 <= client["accuracy"]["all"]["framework"] <= 1
+
+
+def test_a_client_that_is_away_neither_releases_nor_pays() -> None:
+    plan = tiny("run.rounds=6", "participation.fraction=0.5", "participation.dropout=0.2")
+    federation = build(plan)
+    present = {t: {client.id for client in present_in(federation, t)} for t in range(1, 7)}
+    record = final(plan, federation)
+    for name, ledger in record["ledgers"].items():
+        assert [entry["round"] for entry in ledger["entries"]] == [t for t in present if name in present[t]]
+    assert {len(ids) for ids in present.values()} <= {0, 1, 2}
+    for each in record["rounds"]:
+        for name, client in each["clients"].items():
+            assert client["present"] is (name in present[each["round"]])
+
+
+def test_a_schedule_decides_who_takes_part() -> None:
+    plan = tiny('participation.schedule={"client-000" = [1, 3], "client-002" = [2]}')
+    record = final(plan)
+    rounds = {name: [e["round"] for e in ledger["entries"]] for name, ledger in record["ledgers"].items()}
+    assert rounds == {"client-000": [1, 3], "client-001": [], "client-002": [2]}
+
+
+def test_the_whole_budget_can_go_into_few_releases() -> None:
+    record = final(tiny("release.count=2"))
+    for ledger in record["ledgers"].values():
+        assert [entry["round"] for entry in ledger["entries"]] == [1, 2]
+    first, second, third = (each["clients"]["client-000"]["epsilon"] for each in record["rounds"])
+    assert first < second == third <= 1
+
+
+def test_strict_is_proved_and_independent_of_training() -> None:
+    plan = tiny(source="strict")
+    federation = build(plan)
+    sent = []
+    for client in federation.clients:
+        original = client.release
+
+        def watched(t: int, original=original) -> Prototypes:
+            sent.append((t, original(t)))
+            return sent[-1][1]
+
+        client.release = watched
+    record = final(plan, federation)
+    assert record["privacy"]["level"] == Level.PROVED
+    assert record["privacy"]["counts"] == "private"
+    per_client = [[upload for t, upload in sent][k::3] for k in range(3)]
+    for uploads in per_client:  # the very same public object in every round
+        assert all(upload is uploads[0] for upload in uploads)
+        assert uploads[0].labels.tolist() == [0, 1, 2, 3]
+
+
+def test_the_personal_encoder_is_only_conditional_and_says_so() -> None:
+    privacy = final(tiny())["privacy"]
+    assert privacy["level"] == "conditional"
+    assert any("trained on the private samples" in words for words in privacy["not_covered"])
+    assert any("reproducible from the seed" in words for words in privacy["not_covered"])
+    assert privacy["epsilon_spent"] <= 1
+
+
+def test_system_noise_is_not_reproducible() -> None:
+    plan = tiny("release.noise=system")
+    first, second = final(plan), final(plan)
+    assert first["final"] != second["final"] or first["rounds"] != second["rounds"]
+    assert not any("reproducible" in words for words in first["privacy"]["not_covered"])
+
+
+@pytest.mark.parametrize("kind", ["uniform", "client_size", "class_count"])
+def test_weights_come_from_the_plan(kind) -> None:
+    federation = build(tiny(f"weights.kind={kind}", "benchmark.skew=label"))
+    counts = torch.stack([torch.bincount(c.shard.train.labels, minlength=4) for c in federation.clients])
+    expected = {
+        "uniform": torch.ones(3, 4),
+        "client_size": counts.sum(1, keepdim=True).expand(3, 4).float(),
+        "class_count": counts.float(),
+    }[kind]
+    assert torch.equal(federation.weights, expected)
+
+
+def test_a_client_that_has_spent_everything_sends_what_is_public_already() -> None:
+    plan = tiny("run.rounds=3")
+    federation = build(plan)
+    spender = federation.clients[0]
+    for t in (1, 2, 3):
+        spender.release(t)
+    last = spender.sent
+    spender.promise = dataclasses.replace(spender.promise, releases=99)
+    assert spender.release(4) is last
+    assert len(spender.ledger.entries) == 3

@@ -1,0 +1,156 @@
+"""Plans: what is read, what is refused, and how it is told."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from vpdr.errors import InvalidInput
+from vpdr.plan import Plan, load_experiment
+from vpdr.plan.combinations import expected_level
+from vpdr.plan.experiment import Wishes, experiments, parse_seeds, presets
+from vpdr.privacy import Level
+from vpdr.records.toml_text import toml_text
+
+
+def plan_of(source: str = "paper", *settings: str, methods: str | None = None) -> Plan:
+    return load_experiment(source, Wishes(settings=settings, methods=methods)).arms[0].plan
+
+
+@pytest.mark.parametrize("name", [*presets(), *experiments()])
+def test_everything_built_in_can_be_read(name) -> None:
+    experiment = load_experiment(name)
+    assert experiment.arms
+    for arm in experiment.arms:
+        again = Plan.from_data(tomllib.loads(toml_text(arm.plan.to_data())))
+        assert again == arm.plan
+        assert again.identity == arm.plan.identity
+
+
+def test_the_papers_values() -> None:
+    plan = plan_of("paper", "mechanism.kind=vpp", "regulariser.kind=dcr")
+    assert (plan.run.rounds, plan.train.epochs, plan.train.batch) == (20, 2, 256)
+    assert (plan.train.lr, plan.train.weight_decay) == (1e-3, 1e-5)
+    assert (plan.budget.epsilon, plan.budget.delta) == (1.0, 1e-5)
+    assert (plan.mechanism.keep, plan.mechanism.cap, plan.mechanism.share) == (0.2, 0.1, 0.1)
+    chosen = plan.regulariser
+    assert (chosen.softness, chosen.decay, chosen.temperature, chosen.weight) == (0.05, 0.999, 4.0, 0.05)
+    assert chosen.expand
+    assert not chosen.kd_tau2
+    assert plan.weights.kind == "uniform"
+
+
+def test_the_released_codes_choices_are_switches() -> None:
+    plan = plan_of("authors")
+    assert (plan.mechanism.keep, plan.budget.accountant, plan.train.weight_decay) == (0.3, "rdp", 5e-4)
+    assert plan.regulariser.kd_tau2
+    assert not plan.regulariser.expand
+
+
+def test_strict_is_proved_and_stays_proved() -> None:
+    assert expected_level(plan_of("strict")) is Level.PROVED
+    for weaker in (
+        "release.encoder=personal",
+        "release.encoder=framework",
+        "mechanism.kind=none",
+        "release.summariser=means",
+        "weights.kind=class_count",
+    ):
+        with pytest.raises(InvalidInput, match=r"set release|set weights|lower budget"):
+            plan_of("strict", weaker)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["budgt.epsilon=1"], "unknown section: 'budgt'; did you mean 'budget'?"),
+        (["budget.epsilonn=1"], "unknown setting in [budget]: 'epsilonn'; did you mean 'epsilon'?"),
+        (["budget.epsilon=-1"], "epsilon must be a positive number, got -1"),
+        (["budget.epsilon=much"], "budget.epsilon must be a number, got 'much'"),
+        (["run.rounds=2.5"], "run.rounds must be a whole number, got 2.5"),
+        (["run.rounds=true"], "run.rounds must be a whole number, got True"),
+        (["run.rounds=0"], "[run] rounds must be at least 1, got 0"),
+        (["framework.kind=fedprot"], "unknown framework: 'fedprot'; did you mean 'fedproto'?"),
+        (
+            ["framework.fedproto.weigt=1"],
+            "unknown setting in [framework.fedproto]: 'weigt'; did you mean 'weight'?",
+        ),
+        (["mechanism.kind=laplace"], "unknown mechanism: 'laplace'"),
+        (["mechanism.keep=0.7"], "keep must lie in (0, 0.5]"),
+        (["budget.adjacency=replace-one"], "set release.summariser=sums"),
+        (["release.summariser=finch", "budget.adjacency=add-remove"], "set release.summariser=sums"),
+        (["budget.require=proved"], "this one would be conditional"),
+        (["release.noise=dice"], "noise must be one of seeded, system"),
+        (["participation.fraction=0"], "fraction must lie in (0, 1]"),
+        (["budget=1"], "--set needs section.key=value"),
+        (["budget.epsilon"], "--set needs section.key=value"),
+        (["benchmark.kind=imagenet"], "unknown benchmark: 'imagenet'"),
+        (["model.dim=1"], "[model] dim must be at least 2"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(settings, words) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        plan_of("paper", *settings)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_framework_option_reaches_its_framework_only() -> None:
+    plan = plan_of("paper", "framework.fedpcl.sharpness=0.5")
+    assert plan.framework.kind == "fedproto"
+    assert plan.framework.options == {"fedpcl": {"sharpness": 0.5}}
+
+
+def test_an_arm_stays_what_it_is() -> None:
+    experiment = load_experiment(
+        "paper", Wishes(settings=["framework.kind=fedpcl"], methods="local,none,vpdr")
+    )
+    kinds = {arm.method: (arm.plan.framework.kind, arm.plan.mechanism.kind) for arm in experiment.arms}
+    assert kinds == {"local": ("local", "igpp"), "none": ("fedpcl", "none"), "vpdr": ("fedpcl", "vpp")}
+
+
+def test_unknown_names_are_suggested(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'paper'"):
+        load_experiment("papr")
+    with pytest.raises(InvalidInput, match="did you mean 'local'"):
+        load_experiment("paper", Wishes(methods="locl"))
+    with pytest.raises(InvalidInput, match="cannot read"):
+        load_experiment(str(tmp_path / "gone.toml"))
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[run\n")
+    with pytest.raises(InvalidInput, match="not valid TOML"):
+        load_experiment(str(broken))
+    odd = tmp_path / "odd.toml"
+    odd.write_text("run = 3\n")
+    with pytest.raises(InvalidInput, match=r"run must be a table of settings, got 3; write \[run\]"):
+        load_experiment(str(odd))
+
+
+def test_a_file_of_the_users_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'preset = "strict"\nseeds = [1, 2]\nmethods = ["loud", "local"]\n'
+        "[run]\nrounds = 3\n[arms.loud]\nbudget = { epsilon = 8.0 }\n"
+    )
+    experiment = load_experiment(str(file))
+    assert experiment.seeds == (1, 2)
+    loud = experiment.arms[0].plan
+    assert (loud.run.rounds, loud.budget.epsilon, loud.release.count) == (3, 8.0, 1)
+    assert loud.run.name == "mine"
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0..2", (0, 1, 2)), ("7", (7,)), ("0,4,2", (0, 4, 2))])
+def test_seeds(text, seeds) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "3..1", "-1", "1,1", "0.5"])
+def test_seeds_that_are_none(text) -> None:
+    with pytest.raises(InvalidInput, match="seeds must"):
+        parse_seeds(text)
+
+
+def test_identity_is_about_results_only() -> None:
+    first, second = plan_of("paper"), plan_of("paper", "run.name=other")
+    assert first.identity == second.identity
+    assert first.identity != plan_of("paper", "run.seed=1").identity
