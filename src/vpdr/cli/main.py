@@ -8,6 +8,7 @@ import typer
 
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.ledger import ledger
+from vpdr.cli.run import run
 from vpdr.errors import VpdrError
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
 

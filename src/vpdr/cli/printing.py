@@ -8,7 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-console = Console(soft_wrap=True, highlight=False)
+WIDE = 130  # columns where no terminal says how many there are
+
+console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def print_json(content: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ def _quickstart(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[
     if kind not in PROJECTIONS:
         raise InvalidInput(f"projection must be one of {', '.join(PROJECTIONS)}, got {kind!r}")
     projection = PROJECTIONS[kind](POOLED_DIM, plan.model.dim, streams.draw("projection"))
-    shards = {}
+    shards: dict[str, Shard] = {}
     for domain, features in zip(benchmark.domains, pooled, strict=True):
         with torch.no_grad():
             everything = Samples(scale * projection(features), torch.from_numpy(domain.labels))

@@ -79,7 +79,7 @@ def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
         title=content.get("title", name),
         arms=tuple(arms),
         seeds=seeds or (arms[0].plan.run.seed,),
-        baseline=content.get("baseline"),
+        baseline=content.get("baseline", "local" if "local" in methods else None),
     )
 
 

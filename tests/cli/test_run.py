@@ -1,0 +1,159 @@
+"""`vpdr run`, as a user types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.engines.conftest import TINY, timeless
+from vpdr.cli import main
+
+SETTINGS = [part for setting in TINY for part in ("--set", setting)]
+
+
+def run(*arguments: str) -> int:
+    return main(["run", *arguments, *SETTINGS])
+
+
+def test_one_run_leaves_a_whole_folder(capsys, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert (
+        run("paper", "--set", "mechanism.kind=vpp", "--set", "regulariser.kind=dcr", "--out", str(out)) == 0
+    )
+    told = capsys.readouterr().out
+    assert "average" in told
+    assert "conditional" in told
+    names = {path.name for path in out.iterdir()}
+    assert names >= {"record.json", "rounds.csv", "plan.toml", "ledgers", "report.html"}
+    record = json.loads((out / "record.json").read_text())
+    assert record["schema"] == "vpdr-record"
+    assert record["plan"]["mechanism"]["kind"] == "vpp"
+    assert record.keys() >= {"rounds", "final", "privacy", "ledgers", "versions", "seed", "wall_seconds"}
+    lines = (out / "rounds.csv").read_text().splitlines()
+    assert len(lines) == 1 + 3 * 3
+    assert "accuracy.own.head" in lines[0]
+    assert main(["ledger", str(out / "ledgers" / "client-000.json")]) == 0
+    assert "0 more releases" in capsys.readouterr().out
+
+
+def test_the_stored_plan_runs_again(tmp_path: Path, capsys) -> None:
+    assert run("paper", "--out", str(tmp_path / "a"), "--quiet") == 0
+    assert main(["run", str(tmp_path / "a" / "plan.toml"), "--out", str(tmp_path / "b"), "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    first, second = (json.loads((tmp_path / name / "record.json").read_text()) for name in "ab")
+    assert timeless(first["rounds"]) == timeless(second["rounds"])
+    assert first["identity"] == second["identity"]
+
+
+def test_json_is_one_object(capsys, tmp_path: Path) -> None:
+    assert run("strict", "--json", "--out", str(tmp_path / "run")) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["privacy"]["level"] == "proved"
+    assert found["out"] == str(tmp_path / "run")
+
+
+def test_a_comparison_has_a_folder_a_run_and_a_summary(capsys, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    arguments = ["--methods", "local,none,vpdr", "--seeds", "0..1", "--jobs", "1", "--out", str(out)]
+    assert run("paper", *arguments, "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    methods = summary["settings"][""]["methods"]
+    assert set(methods) == {"local", "none", "vpdr"}
+    assert methods["vpdr"]["metrics"]["own.framework"]["low"] is not None
+    assert len(list(out.glob("*/seed-*/record.json"))) == 6
+    assert (out / "report.html").read_text().startswith("<!DOCTYPE html>")
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/seed-*/record.json")}
+    assert run("paper", *arguments) == 2
+    assert "already holds a comparison" in capsys.readouterr().err
+    assert run("paper", *arguments, "--resume", "--quiet") == 0
+    assert before == {path: path.stat().st_mtime_ns for path in out.glob("*/seed-*/record.json")}
+
+
+def test_paired_differences_have_a_baseline(capsys, tmp_path: Path) -> None:
+    arguments = [
+        "--methods",
+        "local,igpp",
+        "--seeds",
+        "0..1",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path / "x"),
+        "--json",
+    ]
+    assert run("paper", *arguments) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["baseline"] == "local"
+    values = summary["settings"][""]["paired"]["igpp"]["own.framework"]["values"]
+    assert len(values) == 2
+
+
+def test_two_workers_give_the_same_records(tmp_path: Path) -> None:
+    for workers in ("1", "2"):
+        out = tmp_path / workers
+        assert run("paper", "--methods", "none,igpp", "--jobs", workers, "--out", str(out), "--quiet") == 0
+    for method in ("none", "igpp"):
+        one, two = (json.loads((tmp_path / w / method / "seed-0" / "record.json").read_text()) for w in "12")
+        assert timeless(one) == timeless(two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["papr"], "did you mean 'paper'?"),
+        (["paper", "--set", "budget.epsilon=-1"], "epsilon must be a positive number"),
+        (["paper", "--set", "budgt.epsilon=1"], "did you mean 'budget'?"),
+        (["paper", "--seeds", "x"], "seeds must look like"),
+        (["paper", "--methods", "locl"], "did you mean 'local'?"),
+        (["gone.toml"], "cannot read gone.toml"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    capsys, tmp_path, monkeypatch, arguments, words
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made(capsys, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert run("paper", "--out", str(tmp_path / "file" / "run")) == 2
+    assert capsys.readouterr().err.startswith("error: cannot write")
+
+
+def test_the_next_free_name_is_taken(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("paper", "--quiet") == 0
+    assert run("paper", "--quiet") == 0
+    assert (tmp_path / "runs" / "paper-2" / "record.json").exists()
+
+
+def test_ctrl_c_leaves_a_state_to_resume_from(tmp_path: Path) -> None:
+    settings = [part for setting in (*TINY, "run.rounds=150") for part in ("--set", setting)]
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "vpdr", "run", "paper", "--quiet", "--out", str(out), *settings]
+    worker = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not (out / "plan.toml").exists():
+        time.sleep(0.05)
+    time.sleep(1.0)
+    os.kill(worker.pid, signal.SIGINT)
+    _, told = worker.communicate(timeout=60)
+    assert worker.returncode == 130
+    assert "--resume" in told
+    assert told.count("\n") == 1
+    assert (out / "checkpoint.pt").exists()
+    assert not (out / "record.json").exists()
+    assert main(["run", "paper", "--quiet", "--resume", "--out", str(out), *settings]) == 0
+    whole = tmp_path / "whole"
+    assert main(["run", "paper", "--quiet", "--out", str(whole), *settings]) == 0
+    first, second = (json.loads((path / "record.json").read_text()) for path in (out, whole))
+    assert timeless(first) == timeless(second)
