@@ -70,8 +70,8 @@ def terms(adjacency: Adjacency, occasion: Occasion) -> Terms:
 
 
 def noise_to_signal(summary: Summary, noised: Noised, reach: Float[Tensor, " d"]) -> float:
-    """The median over prototypes of expected noise norm over clean norm."""
-    signal = summary.vectors.norm(dim=1)
-    noise = noised.stds * reach.norm()
+    """The median over prototypes of samples that exist: expected noise norm over clean norm."""
+    held = summary.sizes > 0
+    signal, noise = summary.vectors[held].norm(dim=1), noised.stds[held] * reach.norm()
     ratio = torch.where(signal > 0, noise / signal.clamp(min=1e-300), torch.inf)
     return float(ratio.median()) if len(ratio) else 0.0

@@ -92,8 +92,12 @@ class RandomSelection:
     """A uniform subset: the control. Guarantee: independent of the data, costs nothing."""
 
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
-        """Rank fresh random numbers."""
-        return Choice(top(occasion.noise.uniform(len(scores)), kept))
+        """Rank fresh random numbers.
+
+        Gaussian ones: ranking the uniform draws behind the Laplace noise would repeat its choice, seed by
+        seed, and make the control look more like the selection than it is.
+        """
+        return Choice(top(occasion.noise.normal(len(scores)), kept))
 
 
 @dataclass(frozen=True, slots=True)

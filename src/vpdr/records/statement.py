@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from vpdr.plan.combinations import NOT_PRIVATE, expected_level, release_encoder
+from vpdr.plan.combinations import expected_level, release_encoder
 from vpdr.plan.plan import Plan
 from vpdr.privacy import EncoderKind, Ledger, Level
 from vpdr.privacy.entries import pack_entry
@@ -32,7 +32,7 @@ def privacy_statement(plan: Plan, ledgers: Sequence[Ledger]) -> dict[str, Any]:
         "delta": plan.budget.delta,
         "noise": plan.release.noise,
         "releases": {ledger.client: len(ledger.entries) for ledger in ledgers},
-        "not_covered": _caveats(plan, bool(released)),
+        "not_covered": _caveats(plan, level, bool(released)),
     }
     return {"sentence": sentence(statement, bool(released)), **statement}
 
@@ -55,15 +55,19 @@ def _counts(released: Sequence[Any]) -> str:
     return " and ".join(sorted(kinds)) or "not released"
 
 
-def _caveats(plan: Plan, released: bool) -> list[str]:
-    """What the numbers do not include."""
+def _caveats(plan: Plan, level: Level, released: bool) -> list[str]:
+    """What the numbers do not include; where there is no claim there is nothing to qualify."""
+    if not released or level is Level.NONE:
+        return []
     found = ["settings such as the clip norm may have been chosen by looking at results"]
     if plan.release.noise == "seeded":
         found.insert(0, "the noise is reproducible from the seed: this is a simulation, not a private run")
-    if released and release_encoder(plan) is EncoderKind.PERSONAL and plan.mechanism.kind not in NOT_PRIVATE:
+    if release_encoder(plan) is EncoderKind.PERSONAL:
         found.append("the encoder was trained on the private samples between releases, without accounting")
-    if released and plan.release.summariser != "sums":
+    if plan.release.summariser != "sums":
         found.append("class counts and which classes a client has are treated as public")
+    if level is Level.AS_PUBLISHED:
+        found.append("the sensitivity of clusters is the paper's claim; counter-examples are known")
     if plan.weights.kind != "uniform":
         found.append(f"weights by {plan.weights.kind}: the sizes are declared public")
     return found

@@ -1,0 +1,97 @@
+"""Several runs side by side: means, intervals over seeds, and paired differences."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scipy.special import stdtrit
+
+SUMMARY_VERSION = 1
+CONFIDENCE = 0.95
+ACCURACIES = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine")
+RELEASE_FIGURES = ("relative_error", "noise_to_signal", "overlap", "chance", "energy_ratio")
+
+
+def interval(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and 95 % t-interval; a single value has no interval."""
+    count, mean = len(values), statistics.fmean(values)
+    if count < 2:
+        return {"mean": mean, "low": None, "high": None, "std": None, "values": list(values)}
+    std = statistics.stdev(values)
+    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * std / math.sqrt(count)
+    return {"mean": mean, "low": mean - half, "high": mean + half, "std": std, "values": list(values)}
+
+
+def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of one run that comparisons are about."""
+    found: dict[str, float] = {}
+    for scope in ("own", "all"):
+        for name in ACCURACIES:
+            average = record["final"][scope].get(name, {}).get("average")
+            if average is not None:
+                found[f"{scope}.{name}"] = average
+    for name in RELEASE_FIGURES:
+        values = list(_released(record, name))
+        if values:
+            found[name] = statistics.fmean(values)
+    found["seconds"] = record["wall_seconds"]
+    return found
+
+
+def _released(record: Mapping[str, Any], name: str) -> Iterable[float]:
+    """A diagnostic over all rounds and clients in which something was released."""
+    for each in record["rounds"]:
+        for client in each["clients"].values():
+            value = client["release"].get(name)
+            if value is not None and math.isfinite(value):
+                yield value
+
+
+def summarise_runs(
+    runs: Sequence[tuple[str, str, Mapping[str, Any]]], baseline: str | None
+) -> dict[str, Any]:
+    """Summaries by setting and method; each run is (setting, method, record), seeds paired by number."""
+    settings: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
+    for setting, method, record in runs:
+        settings.setdefault(setting, {}).setdefault(method, {})[record["seed"]] = record
+    return {
+        setting: {
+            "methods": {name: _method(records) for name, records in methods.items()},
+            "paired": _paired(methods, baseline),
+        }
+        for setting, methods in settings.items()
+    }
+
+
+def _method(records: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    measured = [metrics_of(record) for _, record in sorted(records.items())]
+    names = [name for name in measured[0] if all(name in each for each in measured)]
+    first = next(iter(records.values()))
+    return {
+        "seeds": sorted(records),
+        "metrics": {name: interval([each[name] for each in measured]) for name in names},
+        "privacy": first["privacy"],
+    }
+
+
+def _paired(
+    methods: Mapping[str, Mapping[int, Mapping[str, Any]]], baseline: str | None
+) -> dict[str, dict[str, Any]]:
+    """Differences to the baseline, seed by seed."""
+    if baseline is None or baseline not in methods:
+        return {}
+    base = {seed: metrics_of(record) for seed, record in methods[baseline].items()}
+    out: dict[str, dict[str, Any]] = {}
+    for method, records in methods.items():
+        if method == baseline:
+            continue
+        shared = sorted(set(records) & set(base))
+        mine = {seed: metrics_of(records[seed]) for seed in shared}
+        names = [n for n in (mine[shared[0]] if shared else {}) if all(n in base[s] for s in shared)]
+        out[method] = {
+            name: interval([mine[seed][name] - base[seed][name] for seed in shared])
+            for name in names
+            if name.startswith(("own.", "all."))
+        }
+    return out

@@ -1,0 +1,108 @@
+"""Tables: what people read, and the raw numbers behind it."""
+
+import csv
+import io
+
+import pytest
+
+from tests.report.report_cases import NOTHING, OPEN, privacy, record, summary, trial
+from vpdr.report.numbers import duration, listed, points, seeds_text, signed, size
+from vpdr.report.summary import interval
+from vpdr.report.tables import TERMINAL, comparison_rows, csv_text, markdown, table_rows
+
+
+def test_the_golden_table() -> None:
+    table = comparison_rows(summary(trial())["apart"], "local")
+    assert markdown(table.only((*TERMINAL, "overlap"))) == (
+        "| Method | ε budget | Guarantee | Own classes, % | All classes, % | Nearest prototype, % "
+        "| All − local, points | relMSE | Overlap (chance) |\n"
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| local | — | nothing released | 60.0 ± 0.0 | 31.0 ± 2.5 | — | — | — | — |\n"
+        "| none | — | not private | 60.0 ± 0.0 | 30.0 ± 0.0 | 90.0 ± 0.0 | −1.0 (−3.5 to +1.5) | 50 | — |\n"
+        "| vpdr-1 | 1 | conditional | 51.0 ± 2.5 | 20.0 ± 0.0 | 10.0 ± 0.0 | −11.0 (−13.5 to −8.5) | 50 "
+        "| 0.31 (0.20) |\n"
+        "| strict-8 | 8 | proved | 60.0 ± 0.0 | 31.0 ± 2.5 | 80.0 ± 0.0 | 0.0 (0.0 to 0.0) | 50 | — |\n"
+    )
+
+
+def test_the_nearest_prototype_is_held_against_the_baseline_predictor() -> None:
+    table = comparison_rows(summary(trial())["apart"], "local")
+    column = [column.key for column in table.columns].index("difference.all.nearest_cosine")
+    assert [row[column].text for row in table.rows] == [
+        "—",
+        "+59.0 (+56.5 to +61.5)",
+        "−21.0 (−23.5 to −18.5)",
+        "+49.0 (+46.5 to +51.5)",
+    ]
+
+
+def test_own_and_all_classes_are_both_shown_where_they_are_the_same() -> None:
+    table = comparison_rows(summary(trial())["same"], "local")
+    for row in table.rows:
+        assert row[3].text == row[4].text != "—"
+
+
+def test_one_seed_has_no_interval() -> None:
+    runs = [("", "local", record(0, 0.6, statement=NOTHING)), ("", "igpp", record(0, 0.65, nearest=0.5))]
+    first, second = (
+        comparison_rows(summary(runs)[""], "local").only(("own.framework", "difference.own.framework")).rows
+    )
+    assert [cell.text for cell in first] == ["60.0", "—"]
+    assert [cell.text for cell in second] == ["65.0", "+5.0"]
+    assert second[0].values == (0.65, None, None)
+
+
+def test_methods_without_anchors_have_no_nearest_prototype() -> None:
+    runs = [("", "local", record(s, 0.6, statement=NOTHING)) for s in (0, 1)]
+    runs += [("", "mpft", record(s, 0.6)) for s in (0, 1)]
+    table = comparison_rows(summary(runs)[""], "local")
+    assert {row[5].text for row in table.rows} == {"—"}
+
+
+@pytest.mark.parametrize("baseline", [None, "absent"])
+def test_without_a_baseline_there_are_no_differences(baseline: str | None) -> None:
+    table = comparison_rows(summary(trial(), baseline)["same"], baseline)
+    assert not any(column.key.startswith("difference") for column in table.columns)
+    assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_csv_has_raw_numbers_and_leaves_gaps_empty() -> None:
+    table = comparison_rows(summary(trial())["apart"], "local")
+    local, none, vpdr, strict = csv.DictReader(io.StringIO(csv_text(table)))
+    assert local["all.nearest_cosine.mean"] == local["epsilon"] == local["difference.all.framework.low"] == ""
+    assert none["level"] == "not private"
+    assert float(vpdr["own.framework.mean"]) == pytest.approx(0.51)
+    assert float(vpdr["overlap.chance"]) == pytest.approx(0.2)
+    assert float(strict["epsilon"]) == 8
+
+
+def test_rows_for_a_terminal_fit_their_headings() -> None:
+    table = comparison_rows(summary(trial())["apart"], "local").only(TERMINAL)
+    rows = list(table_rows(table))
+    assert len(rows) == 4
+    assert {len(row) for row in rows} == {len(table.labels)} == {len(TERMINAL)}
+
+
+def test_a_pipe_in_a_name_does_not_break_the_markdown() -> None:
+    runs = [("", "a|b", record(s, 0.6, statement=statement)) for s, statement in ((0, OPEN), (1, OPEN))]
+    line = markdown(comparison_rows(summary(runs, None)[""], None)).splitlines()[-1]
+    assert line.startswith("| a\\|b |")
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [size(x) for x in (None, float("inf"), 8e-14, 0.7279, 13.04, 13059.1)] == [
+        *("—", "—", "0", "0.728", "13", "13,059")
+    ]
+    assert [signed(x) for x in (-0.04, 0.06, -3.14)] == ["0.0", "+0.1", "−3.1"]
+    assert points(interval([0.1, 0.1])) == "+10.0 (+10.0 to +10.0)"
+    assert [duration(x) for x in (3.21, 61.0, 7260.0)] == ["3.2 s", "1 min 1 s", "2 h 1 min"]
+    assert [seeds_text(x) for x in ([0, 1, 2], [0, 1], [3], [0, 2, 5])] == ["0..2", "0,1", "3", "0,2,5"]
+    assert [listed(x) for x in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_a_budget_is_shown_only_where_something_private_was_released() -> None:
+    runs = [
+        ("", str(i), record(0, 0.5, statement=s)) for i, s in enumerate((NOTHING, OPEN, privacy(epsilon=0.5)))
+    ]
+    table = comparison_rows(summary(runs, None)[""], None)
+    assert [row[1].text for row in table.rows] == ["—", "—", "0.5"]
