@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint statistics benchmark clean
+.PHONY: help setup demo test lint statistics embedded benchmark clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,8 +17,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'
 	@touch $@
 
-demo: $(READY) ## show what the privacy core does, in a few seconds
-	$(BIN)/python examples/plain_arrays.py
+demo: $(READY) ## compare local, non-private, IGPP, VPDR and strict on four digit domains; ends with a report
+	$(BIN)/vpdr run quickstart
 
 test: lint ## lint, then the default tests
 	$(BIN)/python -m pytest
@@ -30,11 +30,16 @@ lint: $(READY) ## style, types, import rules, lengths
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/architecture
 
-statistics: $(READY) ## long statistical tests
+statistics: $(READY) ## long statistical tests (half a minute)
 	$(BIN)/python -m pytest -m statistics
 
-benchmark: $(READY) ## measure the cost of a release
+embedded: $(READY) ## every framework on real digits with the real backbone (some minutes)
+	$(BIN)/python -m pytest -m embedded
+
+benchmark: $(READY) ## cost of a release, speed of a run, growth with clients
 	$(BIN)/python benchmarks/release_cost.py
+	$(BIN)/python benchmarks/run_speed.py speed
+	$(BIN)/python benchmarks/run_speed.py clients
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
