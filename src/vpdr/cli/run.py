@@ -20,7 +20,7 @@ from vpdr.plan.experiment import Wishes
 from vpdr.records.store import json_bytes
 from vpdr.report.html import page, single_page
 from vpdr.report.summary import SUMMARY_VERSION, summarise_runs
-from vpdr.report.tables import comparison_rows, csv_text
+from vpdr.report.tables import comparison_rows, csv_text, markdown
 
 
 def run(  # noqa: PLR0913 - one parameter per option of the command
@@ -126,9 +126,10 @@ def _summarised(experiment: Experiment, finished: list[Done], folder: Path) -> d
         "settings": summarise_runs(runs, experiment.baseline),
     }
     for setting, content in summary["settings"].items():
-        table = csv_text(comparison_rows(content, experiment.baseline))
-        name = f"table-{setting}.csv" if setting else "table.csv"
-        write_atomically(folder / name, table.encode())
+        table = comparison_rows(content, experiment.baseline)
+        name = f"table-{setting}" if setting else "table"
+        write_atomically(folder / f"{name}.csv", csv_text(table).encode())
+        write_atomically(folder / f"{name}.md", markdown(table).encode())
     html = page(
         experiment.title, experiment.name, experiment.seeds, experiment.baseline, summary["settings"], runs
     )

@@ -1,6 +1,6 @@
 """What the numbers say, in sentences: a difference is told only where its interval excludes zero."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,14 +145,15 @@ def _selection(setting: Mapping[str, Any]) -> Iterator[str]:
         yield f"The selected dimensions are the true ones {'; '.join(told)}."
 
 
-def compared(summary: Summary, baseline: str | None, seeds: int, record: Mapping[str, Any]) -> str:
+def compared(summary: Summary, baseline: str | None, seeds: int, records: Sequence[Mapping[str, Any]]) -> str:
     """What was run."""
     methods = list(dict.fromkeys(method for setting in summary.values() for method in setting["methods"]))
     runs = sum(len(each["seeds"]) for setting in summary.values() for each in setting["methods"].values())
-    rounds, clients = len(record["rounds"]), len(record["clients"])
+    rounds = _range([len(record["rounds"]) for record in records], "round")
+    clients = _range([len(record["clients"]) for record in records], "client")
     text = (
         f"{_count(len(methods), 'method')} in {_count(len(summary), 'setting')} with {_count(seeds, 'seed')}"
-        f": {_count(runs, 'run')} of {_count(rounds, 'round')} with {_count(clients, 'client')}."
+        f": {_count(runs, 'run')} of {rounds} with {clients}."
     )
     if baseline is None:
         return text
@@ -165,3 +166,8 @@ def compared(summary: Summary, baseline: str | None, seeds: int, record: Mapping
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _range(numbers: Sequence[int], noun: str) -> str:
+    low, high = min(numbers), max(numbers)
+    return _count(high, noun) if low == high else f"{low} to {_count(high, noun)}"

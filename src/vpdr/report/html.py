@@ -33,7 +33,7 @@ def page(
     links = {f"setting-{index}": _named(setting) for index, setting in enumerate(settings)}
     parts = [
         tag("h1", title),
-        tag("p", compared(summary, baseline, len(seeds), every[0])),
+        tag("p", compared(summary, baseline, len(seeds), every)),
         tag("p", tag("strong", headline(summary, baseline))),
         _contents({**links, **LINKS}),
     ]
