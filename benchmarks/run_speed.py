@@ -32,7 +32,9 @@ def speed() -> int:
         begin = time.perf_counter()
         run_plan(plan, Path(folder) / "run")
         taken = time.perf_counter() - begin
-    print(f"20 rounds, 4 clients of 600 samples, d = 512, FedProto + VPDR: {taken:.1f} s (limit {SPEED_LIMIT:g})")
+    print(
+        f"20 rounds, 4 clients of 600 samples, d = 512, FedProto + VPDR: {taken:.1f} s (limit {SPEED_LIMIT:g})"
+    )
     return 0 if taken <= SPEED_LIMIT else 1
 
 

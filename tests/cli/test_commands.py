@@ -89,7 +89,7 @@ def test_calibrate_of_other_selections(capsys, selection) -> None:
         (["--mechanism", "laplace"], "unknown mechanism 'laplace'; choose one of igpp, vpp"),
         (["--accountant", "moments"], "unknown accountant 'moments'"),
         (["--adjacency", "any"], "unknown adjacency 'any'"),
-        (["--rounds", "0"], "rounds must be at least 1"),
+        (["--rounds", "0"], "rounds must be a whole number of at least 1"),
         (["--keep", "0.6"], "keep must lie in (0, 0.5], got 0.6"),
         (["--share", "0"], "share must lie in (0, 1)"),
         (["--dim", "1"], "at least 2 dimensions"),

@@ -161,7 +161,7 @@ def test_bad_requests(name) -> None:
     accountant = accountant_named(name)
     with pytest.raises(InvalidInput, match="delta in"):
         accountant.multiplier(Budget(1.0, 0.0), ROUNDS)
-    with pytest.raises(InvalidInput, match="at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="rounds must be a whole number of at least 1, got 0"):
         accountant.multiplier(Budget(1.0, DELTA), 0)
     with pytest.raises(InvalidInput, match="nothing is left"):
         accountant.multiplier(Budget(1.0, DELTA), ROUNDS, Repeated(Pure(0.1), 10))

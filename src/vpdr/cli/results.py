@@ -46,6 +46,7 @@ def tell_comparison(summary: Mapping[str, Any], folder: Path) -> None:
         console.print(table)
         console.print()
     console.print(f"seeds {summary['seeds']}, 95 % t-intervals over seeds; accuracies in %")
+    console.print("noise comes from the seed: guarantees are what the same run is worth with secret noise")
     console.print(f"summary: {folder / 'summary.json'}   report: {folder / 'report.html'}")
 
 

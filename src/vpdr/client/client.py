@@ -14,7 +14,7 @@ from vpdr.encoder import seed_dropout
 from vpdr.finetune import Guide, Regulariser
 from vpdr.frameworks import Framework
 from vpdr.mechanisms import Occasion
-from vpdr.privacy import BudgetExceeded, EncoderKind, Ledger
+from vpdr.privacy import Adjacency, BudgetExceeded, EncoderKind, Ledger
 from vpdr.rng import Streams
 from vpdr.types import Features, Memory, Prototypes, Step
 
@@ -53,7 +53,7 @@ class Client:
         A client whose releases are used up sends its last upload again: it is public already.
         """
         self.diagnosis = {}
-        if not self.framework.uploads or len(self.shard.train.labels) == 0:
+        if not self.framework.uploads or self._silent:
             return None
         if len(self.ledger.entries) >= self.promise.releases and self.sent is not None:
             return self.sent
@@ -68,6 +68,12 @@ class Client:
         self.kept = made.memory
         self.diagnosis = {**made.diagnostics, "relative_error": relative_error(self.sent, seen)}
         return self.sent
+
+    @property
+    def _silent(self) -> bool:
+        """Without a sample there is nothing to send, unless having none is itself to stay private."""
+        come_and_go = self.promise.mechanism.adjacency is Adjacency.ADD_REMOVE
+        return len(self.shard.train.labels) == 0 and not come_and_go
 
     def _occasion(self, t: int) -> Occasion:
         return Occasion(

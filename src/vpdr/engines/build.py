@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,8 +35,12 @@ def quiet(name: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
-def build(plan: Plan, progress: Progress = quiet) -> Federation:
-    """Load the data and make every client as the plan says."""
+def build(plan: Plan, progress: Progress = quiet, books: Path | None = None) -> Federation:
+    """Load the data and make every client as the plan says.
+
+    `books` is the folder of the clients' ledgers; with noise from the operating system every charge is
+    written there before a client hands anything over.
+    """
     streams = Streams(plan.run.seed)
     shards, classes = shards_of(plan, streams, progress)
     framework = FRAMEWORKS[plan.framework.kind](**plan.framework.options.get(plan.framework.kind, {}))
@@ -49,7 +54,7 @@ def build(plan: Plan, progress: Progress = quiet) -> Federation:
             framework=framework,
             promise=promise,
             regulariser=_regulariser(plan),
-            ledger=ledger_of(plan, name),
+            ledger=ledger_of(plan, name, books),
             habits=_habits(plan, classes),
             streams=streams,
         )

@@ -1,5 +1,6 @@
 """From a plan to what each client promises: mechanism, summariser, noise and ledger."""
 
+from pathlib import Path
 from typing import Any
 
 from vpdr.client import Promise
@@ -7,7 +8,8 @@ from vpdr.frameworks import Framework
 from vpdr.mechanisms import Identity, Igpp, Mechanism, NoiseSource, SeededNoise, SystemNoise, Vpp
 from vpdr.plan.combinations import expected_level, focus_of, release_encoder
 from vpdr.plan.plan import Plan
-from vpdr.privacy import Adjacency, Budget, Ledger, Level
+from vpdr.privacy import Adjacency, Budget, Ledger, Level, Noise
+from vpdr.privacy.stored_ledger import stored
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, Summariser
 from vpdr.rng import Streams
 
@@ -16,7 +18,7 @@ def promise_of(plan: Plan, framework: Framework[Any], classes: int, streams: Str
     """How every client of the plan releases."""
 
     def noise(client: str, t: int) -> NoiseSource:
-        if plan.release.noise == "system":
+        if plan.release.noise == Noise.SYSTEM:
             return SystemNoise()
         return SeededNoise(streams.draw("release", client=client, t=t))
 
@@ -69,12 +71,18 @@ def _vpp(plan: Plan) -> Mechanism:
 MAKERS = {"none": _none, "igpp": _igpp, "vpp": _vpp}
 
 
-def ledger_of(plan: Plan, client: str) -> Ledger:
-    """An empty ledger; a run that is not private by its plan is recorded without a limit."""
+def ledger_of(plan: Plan, client: str, books: Path | None = None) -> Ledger:
+    """A client's ledger; a run that is not private by its plan is recorded without a limit.
+
+    With real noise it lives in a file, so that no crash between two rounds can give a charge back.
+    """
     limited = expected_level(plan) is not Level.NONE
-    return Ledger(
+    ledger = Ledger(
         client=client,
         budget=Budget(plan.budget.epsilon, plan.budget.delta) if limited else None,
         accountant=plan.budget.accountant,
         adjacency=Adjacency(plan.budget.adjacency),
     )
+    if books is None or plan.release.noise != Noise.SYSTEM:
+        return ledger
+    return stored(ledger, books / f"{client}.json")

@@ -46,7 +46,7 @@ def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | 
         return Outcome(folder.finished(plan), plan.run.rounds)
     saved = folder.prepare(plan, resume=resume)
     begin = time.perf_counter()
-    federation = build(plan, company.loading)
+    federation = build(plan, company.loading, folder.ledgers)
     course = None if saved is None else _restored(federation, saved)
     earlier = 0.0 if saved is None else float(saved["wall_seconds"])
 

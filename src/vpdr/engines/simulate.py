@@ -127,6 +127,6 @@ def _now(federation: Federation, t: int, senders: Sequence[Client]) -> Now:
         t=t,
         classes=federation.classes,
         dim=federation.plan.model.dim,
-        streams=federation.streams,
+        streams=federation.streams.apart("server"),
         weights=federation.weights[[ids[client.id] for client in senders]],
     )

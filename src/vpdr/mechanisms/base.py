@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from vpdr.mechanisms.noise import NoiseSource, SystemNoise
-from vpdr.privacy.terms import Adjacency, EncoderKind
+from vpdr.privacy.terms import Adjacency, EncoderKind, member
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Memory, Prototypes, Release
 
@@ -31,6 +31,9 @@ class Occasion:
     noise: NoiseSource = field(default_factory=SystemNoise)
     heard: Prototypes | None = None  # the last broadcast: public
     memory: Memory = field(default_factory=dict)  # what this client's last release asked to keep
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "encoder", member(EncoderKind, self.encoder))
 
 
 @runtime_checkable

@@ -24,6 +24,6 @@ def clip_groups(
 
 
 def check_clip_norm(clip_norm: float) -> None:
-    """A clip norm is a positive length."""
-    if not 0 < clip_norm < float("inf"):
-        raise InvalidInput(f"clip_norm must be a positive number, got {clip_norm:g}")
+    """A clip norm is a length whose square is still a number."""
+    if not 1e-100 < clip_norm < 1e100:
+        raise InvalidInput(f"clip_norm must be a positive number between 1e-100 and 1e100, got {clip_norm:g}")

@@ -7,7 +7,7 @@ from vpdr.mechanisms.admission import admit
 from vpdr.mechanisms.base import Array, Occasion
 from vpdr.mechanisms.perturb import sendable, terms
 from vpdr.privacy.events import NotPrivate
-from vpdr.privacy.terms import Adjacency, Receipt
+from vpdr.privacy.terms import Adjacency, Receipt, member
 from vpdr.prototypes import Summariser
 from vpdr.types import Release
 
@@ -20,6 +20,9 @@ class Identity:
     """
 
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", member(Adjacency, self.adjacency))
 
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
         """Summarise, and nothing else."""

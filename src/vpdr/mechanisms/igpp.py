@@ -13,7 +13,7 @@ from vpdr.mechanisms.statement import release_bound
 from vpdr.privacy.accountants import accountant_named
 from vpdr.privacy.budget import Budget
 from vpdr.privacy.events import Gaussian
-from vpdr.privacy.terms import Adjacency, Receipt
+from vpdr.privacy.terms import Adjacency, Receipt, member
 from vpdr.prototypes import Summariser
 from vpdr.types import Release
 
@@ -33,6 +33,7 @@ class Igpp:
     def __post_init__(self) -> None:
         check_clip_norm(self.clip_norm)
         Gaussian(self.noise_multiplier)
+        object.__setattr__(self, "adjacency", member(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(
@@ -46,7 +47,7 @@ class Igpp:
     ) -> "Igpp":
         """The least noise with which `rounds` releases stay within the budget."""
         multiplier = accountant_named(accountant).multiplier(budget, rounds)
-        return cls(clip_norm=clip_norm, noise_multiplier=multiplier, adjacency=Adjacency(adjacency))
+        return cls(clip_norm=clip_norm, noise_multiplier=multiplier, adjacency=adjacency)
 
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
         """Clip, summarise, add noise."""

@@ -29,7 +29,7 @@ def anova_scores(features: Features) -> Float[Tensor, " d"]:
     grand = sizes @ means.vectors / samples
     between = sizes @ (means.vectors - grand).square() / (classes - 1)
     floor = (_FLOOR_SHARE * within.median()).clamp(min=_SMALLEST_FLOOR)
-    return between / (within + floor)
+    return torch.nan_to_num(between / (within + floor), nan=0.0)  # overflow of both tells nothing apart
 
 
 def between_class_variance(heard: Prototypes) -> Float[Tensor, " d"]:

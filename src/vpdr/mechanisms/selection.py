@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -60,8 +61,21 @@ class LaplaceSelection:
 
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
         """Clip, add noise, keep the largest."""
-        noisy = scores.clamp(0, self.laps.cap) + self.laps.scale * laplace(occasion.noise, len(scores))
-        return Choice(top(noisy, kept), (self.laps.cost,))
+        if kept != self.laps.kept:
+            raise InvalidInput(
+                f"the selection is calibrated for {self.laps.kept} coordinates, asked for {kept}"
+            )
+        noise = self.laps.scale * laplace(occasion.noise, len(scores))
+        return Choice(top(within_range(scores, self.laps.cap) + noise, kept), (self.laps.cost,))
+
+
+def within_range(scores: Float[Tensor, " d"], cap: float) -> Float[Tensor, " d"]:
+    """Scores between 0 and the cap, whatever came in: the guarantee rests on this range.
+
+    Samples can be made so large that a score overflows to NaN, which no clamp moves and every sort puts
+    first; it counts as 0.
+    """
+    return torch.nan_to_num(scores, nan=0.0, posinf=cap, neginf=0.0).clamp(0, cap)
 
 
 @dataclass(frozen=True, slots=True)

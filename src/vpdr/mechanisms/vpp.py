@@ -18,7 +18,7 @@ from vpdr.mechanisms.statement import release_bound, selection_bound
 from vpdr.privacy.accountants import accountant_named
 from vpdr.privacy.budget import Budget
 from vpdr.privacy.events import Gaussian
-from vpdr.privacy.terms import Adjacency, Receipt
+from vpdr.privacy.terms import Adjacency, Receipt, member
 from vpdr.prototypes import Summariser
 from vpdr.types import Features, Release, Summary
 
@@ -42,6 +42,7 @@ class Vpp:
     def __post_init__(self) -> None:
         check_clip_norm(self.clip_norm)
         Gaussian(self.noise_multiplier)
+        object.__setattr__(self, "adjacency", member(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(  # noqa: PLR0913 - what is calibrated (budget, rounds) is not what is configured
@@ -67,7 +68,7 @@ class Vpp:
             score_cap=focus.cap,
             noise_multiplier=by.multiplier(budget, rounds, plan.beside),
             isotropic_multiplier=by.multiplier(budget, rounds),
-            adjacency=Adjacency(adjacency),
+            adjacency=adjacency,
         )
 
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:

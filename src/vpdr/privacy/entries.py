@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vpdr.errors import InvalidInput
 from vpdr.privacy.events import pack, unpack
 from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Noise, Receipt, Terms
 
@@ -21,7 +22,7 @@ def pack_entry(entry: Entry) -> dict[str, Any]:
     terms = entry.receipt.terms
     names = ("adjacency", "encoder", "counts", "basis", "noise")
     return {
-        "round": entry.round,
+        "round": int(entry.round),
         "events": [pack(event) for event in entry.receipt.events],
         "terms": {name: str(getattr(terms, name)) for name in names},
     }
@@ -37,4 +38,8 @@ def unpack_entry(data: Mapping[str, Any]) -> Entry:
         basis=Basis(terms["basis"]),
         noise=Noise(terms["noise"]),
     )
-    return Entry(int(data["round"]), Receipt(events=tuple(unpack(e) for e in data["events"]), terms=kept))
+    if not isinstance(data["events"], list) or type(data["round"]) is not int:
+        raise InvalidInput(
+            f"expected a round and a list of events, got {data['round']!r} and {data['events']!r}"
+        )
+    return Entry(data["round"], Receipt(events=tuple(unpack(e) for e in data["events"]), terms=kept))

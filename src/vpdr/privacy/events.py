@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 from vpdr.errors import InvalidInput
 
+LEAST, MOST = 1e-6, 1e15  # beyond these, squares lose digits and nothing is either private or useful
+
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
@@ -17,8 +19,10 @@ class Gaussian:
     multiplier: float
 
     def __post_init__(self) -> None:
-        if not (self.multiplier > 0 and math.isfinite(self.multiplier)):
-            raise InvalidInput(f"a noise multiplier must be a positive number, got {self.multiplier:g}")
+        if not LEAST <= self.multiplier <= MOST:
+            raise InvalidInput(
+                f"a noise multiplier must lie between {LEAST:g} and {MOST:g}, got {self.multiplier:g}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,10 @@ class Pure:
     epsilon: float
 
     def __post_init__(self) -> None:
-        if not (self.epsilon >= 0 and math.isfinite(self.epsilon)):
-            raise InvalidInput(f"a pure event needs a finite epsilon of at least 0, got {self.epsilon:g}")
+        if not 0 <= self.epsilon <= 1 / LEAST:
+            raise InvalidInput(
+                f"the epsilon of a pure event must lie in [0, {1 / LEAST:g}], got {self.epsilon:g}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +63,9 @@ def pack(event: Event) -> dict[str, str | float]:
     """The event as plain data, for files and for the wire."""
     match event:
         case Gaussian(multiplier):
-            return {"kind": "gaussian", "multiplier": multiplier}
+            return {"kind": "gaussian", "multiplier": float(multiplier)}
         case Pure(epsilon):
-            return {"kind": "pure", "epsilon": epsilon}
+            return {"kind": "pure", "epsilon": float(epsilon)}
         case NotPrivate():
             return {"kind": "not private"}
 
@@ -67,10 +73,10 @@ def pack(event: Event) -> dict[str, str | float]:
 def unpack(data: object) -> Event:
     """The inverse of `pack`; anything else is refused."""
     match data:
-        case {"kind": "gaussian", "multiplier": float() | int() as multiplier}:
-            return Gaussian(float(multiplier))
-        case {"kind": "pure", "epsilon": float() | int() as epsilon}:
-            return Pure(float(epsilon))
+        case {"kind": "gaussian", "multiplier": float() as multiplier}:
+            return Gaussian(multiplier)
+        case {"kind": "pure", "epsilon": float() as epsilon}:
+            return Pure(epsilon)
         case {"kind": "not private"}:
             return NotPrivate()
         case _:

@@ -5,6 +5,7 @@ with μ = √T/σ and nothing is lost (Dong, Roth & Su 2022; Balle & Wang 2018, 
 """
 
 import math
+import sys
 from collections.abc import Callable
 
 from scipy.special import log_ndtr
@@ -12,16 +13,21 @@ from scipy.special import log_ndtr
 from vpdr.errors import InvalidInput
 
 _HALVINGS = 200  # enough to reach neighbouring floats from any bracket
+_ULPS = 8  # of each logarithm, what scipy and the two divisions may be off
 
 
 def log_delta(epsilon: float, mu: float) -> float:
-    """log δ(ε; μ) = log(Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)), also for negative ε."""
+    """log δ(ε; μ) = log(Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)), also for negative ε, rounded up.
+
+    The two terms nearly cancel where ε or μ is tiny; their rounding errors are charged to δ.
+    """
     if mu <= 0:
         # two equal distributions: δ is what a negative ε asks for, and 0 otherwise
         return math.log(-math.expm1(epsilon)) if epsilon < 0 else -math.inf
     upper = float(log_ndtr(mu / 2 - epsilon / mu))
     lower = float(log_ndtr(-mu / 2 - epsilon / mu)) + epsilon
-    return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf
+    rounding = _ULPS * sys.float_info.epsilon * (1 + abs(upper) + abs(lower))
+    return upper + math.log(-math.expm1(min(lower - upper, 0.0) - rounding))
 
 
 def covers(epsilon: float, delta: float, mu: float) -> bool:

@@ -1,6 +1,7 @@
 """Every release of one client is written down here, and the total may not pass the budget."""
 
 import math
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +10,8 @@ from vpdr.errors import InvalidInput, VpdrError
 from vpdr.privacy.accountants import Accountant, accountant_named
 from vpdr.privacy.budget import Budget
 from vpdr.privacy.entries import Entry, pack_entry, unpack_entry
-from vpdr.privacy.events import Event, leaks_everything
-from vpdr.privacy.terms import Adjacency, Level, Receipt
+from vpdr.privacy.events import Event
+from vpdr.privacy.terms import Adjacency, Level, Receipt, member
 
 
 class BudgetExceeded(VpdrError, RuntimeError):
@@ -31,8 +32,11 @@ class Ledger:
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
     entries: list[Entry] = field(default_factory=list)
 
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         accountant_named(self.accountant)
+        self.adjacency = member(Adjacency, self.adjacency)
 
     def charge(self, receipt: Receipt, *, round: int) -> None:
         """Record the release, or refuse it; only after this returns may anything be handed over."""
@@ -41,14 +45,24 @@ class Ledger:
                 f"the ledger of {self.client} counts under {self.adjacency}, the release is stated under "
                 f"{receipt.terms.adjacency}: costs under different adjacencies do not add up"
             )
-        if self.budget is not None:
-            total = self._by.epsilon((*self.events, *receipt.events), self.budget.delta)
-            if total > self.budget.epsilon:
-                raise BudgetExceeded(
-                    f"{self.client}: epsilon would reach {total:.6g} in round {round}, "
-                    f"the budget is {self.budget.epsilon:g}; nothing was released"
-                )
-        self.entries.append(Entry(round, receipt))
+        with self._one_at_a_time:
+            self._refuse_overspending(receipt, round)
+            self.entries.append(Entry(round, receipt))
+
+    def _refuse_overspending(self, receipt: Receipt, round: int) -> None:
+        if self.budget is None:
+            return
+        total = self._by.epsilon((*self.events, *receipt.events), self.budget.delta)
+        if total > self.budget.epsilon:
+            raise BudgetExceeded(
+                f"{self.client}: epsilon would reach {total:.6g} in round {round}, "
+                f"the budget is {self.budget.epsilon:g}; nothing was released"
+            )
+
+    @property
+    def heading(self) -> tuple[str, Budget | None, str, Adjacency]:
+        """What a ledger is about; it never changes."""
+        return self.client, self.budget, self.accountant, self.adjacency
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -106,12 +120,7 @@ class Ledger:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state; a state that would make the ledger forget a release is refused."""
         saved = Ledger.from_state(state)
-        if (saved.client, saved.budget, saved.accountant, saved.adjacency) != (
-            self.client,
-            self.budget,
-            self.accountant,
-            self.adjacency,
-        ):
+        if saved.heading != self.heading:
             raise InvalidInput(
                 f"the saved ledger belongs to client {saved.client} with {describe(saved)}, "
                 f"this one to {self.client} with {describe(self)}: budgets cannot be exchanged"
@@ -134,7 +143,7 @@ class Ledger:
                 adjacency=Adjacency(state["adjacency"]),
                 entries=[unpack_entry(entry) for entry in state["entries"]],
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidInput(f"not the contents of a ledger: {error}") from error
 
     @property
@@ -143,7 +152,7 @@ class Ledger:
 
     def _epsilon(self, events: tuple[Event, ...]) -> float:
         if self.budget is None:
-            return math.inf if leaks_everything(events) else 0.0
+            return math.inf if events else 0.0  # without a δ there is nothing to count at
         return self._by.epsilon(events, self.budget.delta)
 
 

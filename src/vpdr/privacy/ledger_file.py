@@ -26,7 +26,8 @@ class LedgerFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(path)
+        # one file, one name: a link beside it would get a ledger and a lock of its own
+        self.path = Path(path).resolve()
 
     @classmethod
     def create(cls, path: Path, ledger: Ledger) -> "LedgerFile":
@@ -49,19 +50,26 @@ class LedgerFile:
                 file._write(ledger)
                 return file
         found = file.read()
-        if (found.client, describe(found)) != (ledger.client, describe(ledger)):
+        if found.heading != ledger.heading:
             raise InvalidInput(
                 f"{path} was started for {found.client} with {describe(found)}, now {ledger.client} with "
                 f"{describe(ledger)} is asked for: a budget is not changed by asking again"
             )
+        if found.entries[: len(ledger.entries)] != ledger.entries:
+            raise InvalidInput(f"{path} lacks releases that were already made: a ledger never forgets")
         return file
 
     def read(self) -> Ledger:
         """The ledger as it stands on disk."""
         try:
             raw = self.path.read_bytes()
+            names = self.path.stat().st_nlink
         except OSError as error:
             raise InvalidInput(f"cannot read {self.path}: {error.strerror}") from error
+        if names > 1:
+            raise DamagedFile(
+                f"{self.path} has {names} names (hard links): a ledger must have one; remove the others"
+            )
         return _decoded(raw, self.path)
 
     def charge(self, receipt: Receipt, *, round: int) -> None:

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
+from vpdr.errors import InvalidInput
 from vpdr.privacy.events import Event, NotPrivate
+
+Kind = TypeVar("Kind", bound=StrEnum)
 
 
 class Adjacency(StrEnum):
@@ -74,6 +78,29 @@ class Terms:
     counts: Counts
     basis: Basis
     noise: Noise = Noise.SYSTEM
+
+    def __post_init__(self) -> None:
+        # a plain text in place of a member would pass for none of them
+        for name, kind in _KINDS.items():
+            object.__setattr__(self, name, member(kind, getattr(self, name)))
+
+
+_KINDS: dict[str, type[StrEnum]] = {
+    "adjacency": Adjacency,
+    "encoder": EncoderKind,
+    "counts": Counts,
+    "basis": Basis,
+    "noise": Noise,
+}
+
+
+def member(kind: type[Kind], value: object) -> Kind:
+    """The member that a text names, or the member itself."""
+    try:
+        return kind(str(value))
+    except ValueError:
+        names = ", ".join(kind)
+        raise InvalidInput(f"{kind.__name__.lower()} must be one of {names}, got {value!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,9 +6,11 @@ from typing import Any
 
 from vpdr.plan.combinations import expected_level, release_encoder
 from vpdr.plan.plan import Plan
-from vpdr.privacy import EncoderKind, Ledger, Level
+from vpdr.privacy import EncoderKind, Ledger, Level, Noise
 from vpdr.privacy.entries import pack_entry
 from vpdr.privacy.events import pack
+
+NOTHING = "not released"
 
 
 def privacy_statement(plan: Plan, ledgers: Sequence[Ledger]) -> dict[str, Any]:
@@ -18,13 +20,14 @@ def privacy_statement(plan: Plan, ledgers: Sequence[Ledger]) -> dict[str, Any]:
     level = max((ledger.level for ledger in ledgers), key=order.index, default=Level.PROVED)
     worst = max((ledger.spent for ledger in ledgers), default=0.0)
     events = Counter(pack(event)["kind"] for entry in released for event in entry.receipt.events)
+    counts = _counts(released)
     statement = {
         "level": str(level if released else Level.PROVED),
         "expected_level": str(expected_level(plan)),
         "unit": "one sample of one client, against everybody else",
         "adjacency": plan.budget.adjacency,
         "encoder": str(release_encoder(plan)),
-        "counts": _counts(released),
+        "counts": counts,
         "accountant": plan.budget.accountant,
         "events": dict(events),
         "epsilon_budget": plan.budget.epsilon,
@@ -32,7 +35,7 @@ def privacy_statement(plan: Plan, ledgers: Sequence[Ledger]) -> dict[str, Any]:
         "delta": plan.budget.delta,
         "noise": plan.release.noise,
         "releases": {ledger.client: len(ledger.entries) for ledger in ledgers},
-        "not_covered": _caveats(plan, level, bool(released)),
+        "not_covered": _caveats(plan, level, counts),
     }
     return {"sentence": sentence(statement, bool(released)), **statement}
 
@@ -47,24 +50,25 @@ def sentence(statement: dict[str, Any], released: bool) -> str:
         f"({statement['epsilon_spent']:.4g}, {statement['delta']:g})-DP per client for "
         f"{statement['adjacency']}, {statement['encoder']} encoder, {statement['counts']} counts, "
         f"{statement['accountant']} accountant: {statement['level']}"
+        f"{'' if statement['noise'] == Noise.SYSTEM else ', simulated (the noise comes from the seed)'}"
     )
 
 
 def _counts(released: Sequence[Any]) -> str:
     kinds = {pack_entry(entry)["terms"]["counts"] for entry in released}
-    return " and ".join(sorted(kinds)) or "not released"
+    return " and ".join(sorted(kinds)) or NOTHING
 
 
-def _caveats(plan: Plan, level: Level, released: bool) -> list[str]:
+def _caveats(plan: Plan, level: Level, counts: str) -> list[str]:
     """What the numbers do not include; where there is no claim there is nothing to qualify."""
-    if not released or level is Level.NONE:
+    if counts == NOTHING or level is Level.NONE:
         return []
     found = ["settings such as the clip norm may have been chosen by looking at results"]
-    if plan.release.noise == "seeded":
+    if plan.release.noise == Noise.SEEDED:
         found.insert(0, "the noise is reproducible from the seed: this is a simulation, not a private run")
     if release_encoder(plan) is EncoderKind.PERSONAL:
         found.append("the encoder was trained on the private samples between releases, without accounting")
-    if plan.release.summariser != "sums":
+    if "public" in counts:
         found.append("class counts and which classes a client has are treated as public")
     if level is Level.AS_PUBLISHED:
         found.append("the sensitivity of clusters is the paper's claim; counter-examples are known")

@@ -16,6 +16,7 @@ from vpdr.files import cannot_write, write_atomically
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Ledger
 from vpdr.privacy.ledger_file import encoded
+from vpdr.privacy.stored_ledger import StoredLedger
 from vpdr.records.toml_text import toml_text
 
 _DIGEST = hashlib.sha256().digest_size
@@ -28,6 +29,7 @@ class RunFolder:
         self.path = Path(path)
         self.record = self.path / "record.json"
         self.checkpoint = self.path / "checkpoint.pt"
+        self.ledgers = self.path / "ledgers"
 
     def prepare(self, plan: Plan, *, resume: bool) -> dict[str, Any] | None:
         """Make the folder and give back its checkpoint, if there is one to go on from.
@@ -40,7 +42,7 @@ class RunFolder:
             )
         saved = self.load_checkpoint(plan) if resume else None
         try:
-            (self.path / "ledgers").mkdir(parents=True, exist_ok=True)
+            self.ledgers.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         write_atomically(self.path / "plan.toml", toml_text(plan.to_data()).encode())
@@ -81,9 +83,10 @@ class RunFolder:
         return record
 
     def save_ledgers(self, ledgers: Sequence[Ledger]) -> None:
-        """One file a client, for `vpdr ledger`."""
+        """One file a client, for `vpdr ledger`; a ledger that lives in its file is there already."""
         for ledger in ledgers:
-            write_atomically(self.path / "ledgers" / f"{ledger.client}.json", encoded(ledger))
+            if not isinstance(ledger, StoredLedger):
+                write_atomically(self.ledgers / f"{ledger.client}.json", encoded(ledger))
 
     def save_record(self, record: Mapping[str, Any]) -> None:
         """The record and the table of its rounds; the checkpoint is then no longer needed to read results."""

@@ -7,7 +7,9 @@ from vpdr.errors import InvalidInput
 from vpdr.privacy.budget import Budget
 from vpdr.privacy.events import Event, Repeated
 
-HAIR = 1e-12  # share never spent, so that no order of summation can push T releases over the budget
+HAIR = 1e-9  # share never spent, so that no order of summation can push T releases over the budget
+
+MOST_ROUNDS = 10**9
 
 
 @runtime_checkable
@@ -34,8 +36,8 @@ class Accountant(Protocol):
 
 def check_rounds(rounds: int) -> None:
     """A budget is spread over at least one release."""
-    if rounds < 1:
-        raise InvalidInput(f"rounds must be at least 1, got {rounds}")
+    if not isinstance(rounds, int) or isinstance(rounds, bool) or not 1 <= rounds <= MOST_ROUNDS:
+        raise InvalidInput(f"rounds must be a whole number of at least 1, got {rounds}")
 
 
 def left_for_release(budget: Budget, beside: Repeated | None) -> Budget:
@@ -46,7 +48,10 @@ def left_for_release(budget: Budget, beside: Repeated | None) -> Budget:
             f"the selection alone spends epsilon {pure:g} of {budget.epsilon:g}: "
             "nothing is left for the release, lower its share"
         )
-    return Budget((budget.epsilon - pure) - HAIR * (budget.epsilon - pure), budget.delta)
+    left = budget.epsilon * (1 - HAIR) - pure
+    if left <= 0:
+        raise InvalidInput(f"the selection leaves {left:g} of epsilon {budget.epsilon:g}: lower its share")
+    return Budget(left, budget.delta)
 
 
 def confirmed(multiplier: float, spends: Callable[[float], float], allowed: float) -> float:

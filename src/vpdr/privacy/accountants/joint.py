@@ -54,7 +54,10 @@ class Joint:
         def spends(multiplier: float) -> float:
             return _epsilon(each, times, root / multiplier, budget.delta)
 
-        return confirmed(smallest_sufficient(enough / 2, enough, fits), spends, allowed)
+        low = enough / 2
+        while fits(low):
+            low, enough = low / 2, low
+        return confirmed(smallest_sufficient(low, enough, fits), spends, allowed)
 
 
 def _grouped(epsilons: list[float]) -> tuple[float, int, float]:
@@ -84,7 +87,8 @@ def _delta(epsilon: float, step: float, count: int, mu: float, allowed: float) -
 @lru_cache(maxsize=256)
 def _losses(step: float, count: int, negligible: float) -> tuple[Atoms, float]:
     """Privacy losses of `count` randomised responses with their probabilities, and the mass left out."""
-    log_up, log_down = -math.log1p(math.exp(-step)), -math.log1p(math.exp(step))
+    log_up = -math.log1p(math.exp(-step))
+    log_down = log_up - step
     atoms, left_out = [], 0.0
     for up in range(count + 1):
         ways = math.lgamma(count + 1) - math.lgamma(up + 1) - math.lgamma(count - up + 1)
