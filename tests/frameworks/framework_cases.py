@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vpdr.frameworks import FRAMEWORKS, Framework, Now, ServerMemory
 from vpdr.rng import Streams
-from vpdr.types import Prototypes, Step
+from vpdr.types import Prototypes, Step, Summary
 
 DIM, CLASSES = 8, 4
 EVERY = pytest.mark.parametrize("name", FRAMEWORKS)
@@ -40,6 +40,12 @@ def rng(seed: int = 0) -> torch.Generator:
 
 def upload(*labels: int, seed: int = 0, dim: int = DIM) -> Prototypes:
     return Prototypes(3 * torch.randn(len(labels), dim, generator=rng(seed)), torch.tensor(labels).long())
+
+
+def held(*labels: int) -> Summary:
+    """A client's clean class means."""
+    means = upload(*labels)
+    return Summary(means.vectors, means.labels, torch.ones(len(labels), dtype=torch.int64))
 
 
 def uploads_of(kind: str) -> list[Prototypes]:

@@ -12,6 +12,7 @@ from framework_cases import (
     SERVES_ANCHORS,
     build,
     gradient,
+    held,
     rng,
     serve,
     step,
@@ -115,7 +116,7 @@ def test_losses_work_for_many_clients_at_once(name):
 @EVERY
 def test_predictions_are_labels(name):
     framework = build(name)
-    view = View(torch.randn(5, DIM, generator=rng()), torch.randn(5, CLASSES, generator=rng(1)), upload(1, 3))
+    view = View(torch.randn(5, DIM, generator=rng()), torch.randn(5, CLASSES, generator=rng(1)), held(1, 3))
     for kind in ROUNDS:
         found = framework.predict(view, serve(framework, uploads_of(kind)))
         assert found.shape == (5,)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from framework_cases import CLASSES, DIM, cosines, cross_entropy, gradient, serve, step, upload
+from framework_cases import CLASSES, DIM, cosines, cross_entropy, gradient, held, serve, step, upload
 
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import FedPcl, FedProto, View, ops
-from vpdr.types import Prototypes
+from vpdr.types import Prototypes, Summary
 
 
 def test_fedproto_by_hand():
@@ -103,7 +103,7 @@ def test_fedpcl_completes_every_set():
 
 
 def test_fedpcl_predicts_labels_and_not_positions():
-    own = Prototypes(torch.eye(DIM)[[5, 6]], torch.tensor([1, 3]))
+    own = Summary(torch.eye(DIM)[[5, 6]], torch.tensor([1, 3]), torch.tensor([4, 4]))
     told = Prototypes(torch.eye(DIM)[[0, 7]], torch.tensor([0, 1]))
     view = View(torch.eye(DIM)[[6, 5, 0]] * 9, torch.zeros(3, CLASSES), own)
     assert FedPcl().predict(view, serve(FedPcl(), [told])).tolist()[:2] == [3, 1]
@@ -112,7 +112,7 @@ def test_fedpcl_predicts_labels_and_not_positions():
 
 
 def test_fedpcl_without_any_prototype_asks_the_head():
-    view = View(torch.ones(2, DIM), torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 1.0]]), upload())
+    view = View(torch.ones(2, DIM), torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 1.0]]), held())
     assert FedPcl().predict(view, serve(FedPcl(), [])).tolist() == [1, 3]
 
 

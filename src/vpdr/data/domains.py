@@ -46,6 +46,15 @@ class Benchmark:
                 f"benchmark {self.name}: expected {self.classes} class names, got {len(self.class_names)}; "
                 "give one name for each class"
             )
+        self._check_labels()
+        present = np.unique(np.concatenate([domain.labels for domain in self.domains]))
+        for label in np.setdiff1d(np.arange(self.classes), present):
+            raise InvalidInput(
+                f"benchmark {self.name}: class {self.class_names[label]} has no samples in any domain; "
+                "ask for more samples, or check how the data were read"
+            )
+
+    def _check_labels(self) -> None:
         for domain in self.domains:
             if len(domain) and not 0 <= domain.labels.min() <= domain.labels.max() < self.classes:
                 raise InvalidInput(
