@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from vpdr.encoder import Adapter, EncoderShape, SeededDropout, make_encoder, make_head, seed_dropout
+from vpdr.encoder import Adapter, SeededDropout, make_head, make_path, seed_dropout
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 
@@ -13,10 +13,12 @@ def stream(name="x", seed=0):
     return Streams(seed).draw(name)
 
 
-def encoder(seed=0, client=0, **changes):
-    shape = EncoderShape(pooled_dim=12, dim=8, width=4, **changes)
-    streams = Streams(seed)
-    return make_encoder(shape, shared=streams.draw("projection"), own=streams.draw("adapter", client=client))
+def path(seed=0, kind="random", scale=1.0):
+    return make_path(kind, 12, 8, rng=Streams(seed).draw("projection"), scale=scale)
+
+
+def adapter(client=0):
+    return Adapter(8, 4, 0.1, rng=Streams(0).draw("adapter", client=client))
 
 
 def numbers(*shape):
@@ -34,34 +36,21 @@ def test_a_new_adapter_is_the_identity_and_a_trained_one_follows_its_formula():
 
 
 def test_all_clients_share_the_projection_and_no_one_can_train_it():
-    one, two, other = encoder(client=1), encoder(client=2), encoder(seed=5)
     pooled = numbers(3, 12)
-    assert torch.equal(one.public(pooled), two.public(pooled))
-    assert not torch.equal(one.public(pooled), other.public(pooled))
-    assert not torch.equal(one.adapter.down.weight, two.adapter.down.weight)
-    trained = [name for name, parameter in one.named_parameters() if parameter.requires_grad]
-    assert trained == ["adapter.down.weight", "adapter.up.weight"]
-
-
-def test_the_public_path_bypasses_the_adapter_and_can_be_scaled():
-    model, doubled = encoder(), encoder(projection_scale=2.0)
-    pooled = numbers(3, 12)
-    public = model.public(pooled)
-    torch.nn.init.ones_(model.adapter.up.weight)
-    assert torch.equal(public, model.public(pooled))
-    assert not torch.equal(model.eval()(public), public)
-    torch.testing.assert_close(doubled.public(pooled), 2 * public)
+    assert torch.equal(path()(pooled), path()(pooled))
+    assert not torch.equal(path()(pooled), path(seed=5)(pooled))
+    assert not any(parameter.requires_grad for parameter in path().parameters())
+    torch.testing.assert_close(path(scale=2.0)(pooled), 2 * path()(pooled))
 
 
 def test_an_orthogonal_projection_keeps_angles():
-    weight = encoder(projection="orthogonal").projection.weight
+    weight = path(kind="orthogonal").projection.weight
     torch.testing.assert_close(weight @ weight.T, torch.eye(8))
-    assert encoder(projection="orthogonal").projection.bias.abs().max() == 0
+    assert path(kind="orthogonal").projection.bias.abs().max() == 0
 
 
 def test_a_random_projection_has_the_usual_range():
-    shape = EncoderShape()
-    projection = make_encoder(shape, shared=stream(), own=stream()).projection
+    projection = make_path("random", 1280, 512, rng=stream()).projection
     for values in (projection.weight, projection.bias):
         assert values.abs().max() <= 1 / math.sqrt(1280)
         assert values.abs().max() > 0.98 / math.sqrt(1280)
@@ -77,13 +66,13 @@ def test_the_paper_head_has_the_paper_size():
 
 def test_nothing_touches_or_reads_the_global_generator():
     before = torch.random.get_rng_state()
-    first = [p.clone() for p in (*encoder().parameters(), *make_head(8, 3, rng=stream()).parameters())]
+    first = [p.clone() for p in (*adapter().parameters(), *make_head(8, 3, rng=stream()).parameters())]
     dropout = SeededDropout(0.5)
     dropout.rng = stream()
     dropout(torch.ones(9))
     assert torch.equal(before, torch.random.get_rng_state())
     torch.rand(7)
-    second = [*encoder().parameters(), *make_head(8, 3, rng=stream()).parameters()]
+    second = [*adapter().parameters(), *make_head(8, 3, rng=stream()).parameters()]
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -106,7 +95,7 @@ def test_dropout_in_training_needs_a_stream_unless_it_drops_nothing():
 
 
 def test_one_call_seeds_every_dropout_and_a_copy_has_none():
-    model = torch.nn.ModuleList([encoder(), make_head(8, 3, rng=stream(), hidden=(7, 5))])
+    model = torch.nn.ModuleList([adapter(), make_head(8, 3, rng=stream(), hidden=(7, 5))])
     seed_dropout(model, stream("round"))
     parts = [part for part in model.modules() if isinstance(part, SeededDropout)]
     assert len(parts) == 3
@@ -117,21 +106,27 @@ def test_one_call_seeds_every_dropout_and_a_copy_has_none():
 
 
 def test_gradients_reach_the_adapter_and_the_head_only():
-    model, head = encoder(), make_head(8, 3, rng=stream())
-    for module in (model, head):
+    frozen, personal, head = path(), adapter(), make_head(8, 3, rng=stream())
+    for module in (personal, head):
         seed_dropout(module, stream("round"))
-    head(model(model.public(numbers(4, 12)))).sum().backward()
-    assert model.adapter.up.weight.grad.abs().max() > 0
-    assert model.projection.weight.grad is None
+    head(personal(frozen(numbers(4, 12)))).sum().backward()
+    assert personal.up.weight.grad.abs().max() > 0
+    assert frozen.projection.weight.grad is None
     assert all(parameter.grad is not None for parameter in head.parameters())
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"dim": 0}, {"width": -1}, {"projection": "none"}, {"projection_scale": 0.0}]
+    ("wrong", "words"),
+    [
+        (("none", 12, 8, 1.0), "projection must be one of random, orthogonal"),
+        (("random", 12, 0, 1.0), "dim must be at least 1"),
+        (("random", 12, 8, 0.0), "projection_scale must be positive"),
+    ],
 )
-def test_a_shape_that_cannot_be_is_refused(wrong):
-    with pytest.raises(InvalidInput, match=next(iter(wrong))):
-        EncoderShape(**wrong)
+def test_a_path_that_cannot_be_is_refused(wrong, words):
+    kind, pooled, dim, scale = wrong
+    with pytest.raises(InvalidInput, match=words):
+        make_path(kind, pooled, dim, rng=stream(), scale=scale)
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, float("nan")])

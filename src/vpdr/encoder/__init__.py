@@ -3,7 +3,7 @@
 from vpdr.encoder.adapters import Adapter, SeededDropout, seed_dropout
 from vpdr.encoder.cache import cached_pooled
 from vpdr.encoder.efficientnet_lite import POOLED_DIM, EfficientNetLite0
-from vpdr.encoder.model import PROJECTIONS, Encoder, EncoderShape, make_encoder, make_head
+from vpdr.encoder.model import PROJECTIONS, FrozenPath, make_head, make_path
 from vpdr.encoder.weights import load_lite0
 
 __all__ = [
@@ -11,12 +11,11 @@ __all__ = [
     "PROJECTIONS",
     "Adapter",
     "EfficientNetLite0",
-    "Encoder",
-    "EncoderShape",
+    "FrozenPath",
     "SeededDropout",
     "cached_pooled",
     "load_lite0",
-    "make_encoder",
     "make_head",
+    "make_path",
     "seed_dropout",
 ]

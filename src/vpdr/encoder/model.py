@@ -1,75 +1,42 @@
-"""One client's model on pooled features: a frozen public path, a personal adapter and a personal head."""
+"""From pooled features to scores: the frozen path that all clients share, and the personal head."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vpdr.encoder.adapters import Adapter, SeededDropout, seeded_linear
-from vpdr.errors import InvalidInput
+from vpdr.checks import at_least, one_of, positive
+from vpdr.encoder.adapters import SeededDropout, seeded_linear
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncoderShape:
-    """The sizes and kinds of an encoder, the same for every client of a run."""
+class FrozenPath(nn.Module):
+    """The projection into the space in which prototypes live: never trained, the same for all clients.
 
-    pooled_dim: int = 1280
-    dim: int = 512
-    width: int = 64
-    dropout: float = 0.1
-    projection: str = "random"
-    projection_scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        if min(self.pooled_dim, self.dim, self.width) < 1:
-            raise InvalidInput(
-                "pooled_dim, dim and width must be at least 1, got "
-                f"{self.pooled_dim}, {self.dim} and {self.width}; use 1280, 512 and 64"
-            )
-        if self.projection not in PROJECTIONS:
-            raise InvalidInput(
-                f"projection must be one of {', '.join(PROJECTIONS)}, got {self.projection}; choose one"
-            )
-        if not 0 < self.projection_scale < float("inf"):
-            raise InvalidInput(
-                f"projection_scale must be positive and finite, got {self.projection_scale}; use 1.0"
-            )
-
-
-class Encoder(nn.Module):
-    """From pooled features to the space in which prototypes live (h_m).
-
-    `public` is the same for all clients and never trained; calling the encoder adds the personal adapter.
+    It depends on no client's data, so its features are public and are computed once. Every client must be
+    given the same one: only then do all prototypes live in one space.
     """
 
-    def __init__(self, projection: nn.Linear, adapter: Adapter, *, projection_scale: float = 1.0) -> None:
+    def __init__(self, projection: nn.Linear, scale: float) -> None:
         super().__init__()
         self.projection = projection.requires_grad_(False)
-        self.adapter = adapter
-        self.projection_scale = projection_scale
+        self.scale = scale
 
-    def public(self, pooled: Float[Tensor, "b p"]) -> Float[Tensor, "b d"]:
-        """The frozen path, adapter bypassed: depends on no client's data, so it is computed once and kept."""
+    def forward(self, pooled: Float[Tensor, "n p"]) -> Float[Tensor, "n d"]:
+        """The public feature of a pooled one."""
         with torch.no_grad():
             projected: Tensor = self.projection(pooled)
-            return self.projection_scale * projected
-
-    def forward(self, public: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        """The personal feature of a public one."""
-        feature: Tensor = self.adapter(public)
-        return feature
+            return self.scale * projected
 
 
-def make_encoder(shape: EncoderShape, *, shared: torch.Generator, own: torch.Generator) -> Encoder:
-    """An encoder: the projection is drawn from `shared` (the experiment), the adapter from `own`.
-
-    Every client must be given an equal `shared` stream: only then do all prototypes live in one space.
-    """
-    projection = PROJECTIONS[shape.projection](shape.pooled_dim, shape.dim, shared)
-    adapter = Adapter(shape.dim, shape.width, shape.dropout, rng=own)
-    return Encoder(projection, adapter, projection_scale=shape.projection_scale)
+def make_path(
+    kind: str, pooled_dim: int, dim: int, *, rng: torch.Generator, scale: float = 1.0
+) -> FrozenPath:
+    """A projection of the named kind, drawn from the experiment's stream."""
+    one_of(tuple(PROJECTIONS), projection=kind)
+    at_least(1, pooled_dim=pooled_dim, dim=dim)
+    positive(projection_scale=scale)
+    return FrozenPath(PROJECTIONS[kind](pooled_dim, dim, rng), scale)
 
 
 def make_head(

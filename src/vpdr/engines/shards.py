@@ -13,8 +13,7 @@ from vpdr.data.domains import Benchmark
 from vpdr.data.partition import Indices, dirichlet, keep, skew_labels, split_train_test
 from vpdr.data.quickstart import load_quickstart
 from vpdr.data.synthetic import blobs
-from vpdr.encoder import POOLED_DIM, PROJECTIONS, cached_pooled, load_lite0
-from vpdr.errors import InvalidInput
+from vpdr.encoder import POOLED_DIM, cached_pooled, load_lite0, make_path
 from vpdr.plan.plan import Plan
 from vpdr.plan.sections import BenchmarkSection
 from vpdr.rng import Streams
@@ -31,14 +30,17 @@ def shards_of(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[st
 
 def _quickstart(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[str, Shard], int]:
     benchmark, pooled = pooled_quickstart(plan.benchmark.samples, plan.benchmark.pixels, progress)
-    kind, scale = plan.model.projection, plan.model.projection_scale
-    if kind not in PROJECTIONS:
-        raise InvalidInput(f"projection must be one of {', '.join(PROJECTIONS)}, got {kind!r}")
-    projection = PROJECTIONS[kind](POOLED_DIM, plan.model.dim, streams.draw("projection"))
+    model = plan.model
+    path = make_path(
+        model.projection,
+        POOLED_DIM,
+        model.dim,
+        rng=streams.draw("projection"),
+        scale=model.projection_scale,
+    )
     shards: dict[str, Shard] = {}
     for domain, features in zip(benchmark.domains, pooled, strict=True):
-        with torch.no_grad():
-            everything = Samples(scale * projection(features), torch.from_numpy(domain.labels))
+        everything = Samples(path(features), torch.from_numpy(domain.labels))
         shards |= _dealt(plan.benchmark, domain.name, everything, streams)
     return shards, benchmark.classes
 

@@ -3,6 +3,7 @@
 import inspect
 from typing import TYPE_CHECKING
 
+from vpdr.encoder import PROJECTIONS
 from vpdr.errors import InvalidInput
 from vpdr.finetune import REGULARISERS
 from vpdr.frameworks import FRAMEWORKS
@@ -24,6 +25,7 @@ BENCHMARKS = ("quickstart", "synthetic")
 def check_combinations(plan: "Plan") -> None:
     """Refuse what cannot run, or what would not keep the promise that the plan asks for."""
     known("benchmark", [plan.benchmark.kind], BENCHMARKS)
+    known("projection", [plan.model.projection], PROJECTIONS)
     known("framework", [plan.framework.kind], FRAMEWORKS)
     known("mechanism", [plan.mechanism.kind], MECHANISMS)
     known("regulariser", [plan.regulariser.kind], REGULARISERS)

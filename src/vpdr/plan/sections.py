@@ -59,6 +59,8 @@ class ModelSection:
     def __post_init__(self) -> None:
         at_least(2, dim=self.dim)
         at_least(1, width=self.width, hidden=self.hidden)
+        positive(projection_scale=self.projection_scale)
+        fraction(dropout=self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
