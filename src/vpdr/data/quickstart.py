@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
-from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
 from vpdr.data.domains import Benchmark, Domain
@@ -75,6 +74,8 @@ def _mnist() -> tuple[UInt8[np.ndarray, "n 32 32"], Int64[np.ndarray, " n"]]:
 
 
 def _optical() -> Domain:
+    from sklearn.datasets import load_digits  # most commands never need it, and it is slow to import
+
     scanned = load_digits()
     small = torch.from_numpy(scanned.images).float()[:, None] * (255 / 16)
     large = F.interpolate(small, (SIDE, SIDE), mode="bicubic").clamp(0, 255).round()
