@@ -37,8 +37,8 @@ class Summary:
 class Prototypes:
     """Labelled points in feature space that may be shown to anyone.
 
-    `variances` is the noise per coordinate that a mechanism chose to publish; it stays None where the
-    noise depends on class counts, because then it would give them away.
+    `variances` is the noise per coordinate that a rule chose to publish. It gives away what the noise
+    depends on, so it is None wherever that is a count which the server is not meant to have.
     """
 
     vectors: Float[Tensor, "p d"]

@@ -43,13 +43,15 @@ class FedPlvm(Ordinary):
     smoothing: float = 1e-4
     variant: str = "original"  # how positives are joined: log of the sum, or mean of the logs
     normalised: bool = False  # whether the correction is divided by the number of centroids
-    early_exit: bool = False
+    early_exit: bool = False  # of FINCH, on the clients and on the server
     summarise: Summariser = field(default_factory=FinchClusters)
 
     def __post_init__(self) -> None:
         positive(sparsity=self.sparsity, sharpness=self.sharpness, smoothing=self.smoothing)
         not_negative(weight=self.weight)
         one_of(list(POSITIVES), variant=self.variant)
+        if isinstance(self.summarise, FinchClusters):
+            object.__setattr__(self, "summarise", FinchClusters(early_exit=self.early_exit))
 
     def generate(
         self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now

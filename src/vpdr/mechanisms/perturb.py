@@ -52,7 +52,7 @@ def sendable(
 ) -> Prototypes:
     """What leaves the client: vectors in single precision and their labels, no sizes.
 
-    Published variances say how much noise a vector holds; they come from public numbers only.
+    Published variances say how much noise a vector holds; the summariser decides whether they may be.
     """
     return Prototypes(finished.float(), summary.labels, None if variances is None else variances.float())
 

@@ -60,5 +60,7 @@ class ClassSums:
         return vectors / sizes.clamp(min=1)[:, None]
 
     def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
-        """Published: the noise of a sum is public, and so is the count that it is divided by."""
+        """Published: the noise of a sum is the same for all data, and the count that divides it is either
+        noisy already or public by the adjacency.
+        """
         return (stds / sizes.clamp(min=1)).square()

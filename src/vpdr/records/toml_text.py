@@ -18,7 +18,7 @@ def toml_text(data: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
 
 def _key(key: str) -> str:
     bare = key.replace("-", "").replace("_", "")
-    return key if bare.isalnum() and bare.isascii() else json.dumps(key)
+    return key if bare.isalnum() and bare.isascii() else _quoted(key)
 
 
 def _value(value: Any) -> str:
@@ -26,4 +26,9 @@ def _value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(inner) for inner in value) + "]"
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """JSON's quotes are TOML's, but for pairs of surrogates and for one control character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
