@@ -1,35 +1,32 @@
 """Files that are written whole or not at all."""
 
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 from vpdr.errors import InvalidInput
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Replace `path` by `content` so that a reader or a crash sees the old file or the new one, never a part.
 
-    The content reaches the disk before the name does, and the name before this function returns.
+    The content reaches the disk before the name does, and the name before this function returns. `mode` is
+    what the user's umask is taken from.
     """
     path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _settle(path.parent)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise cannot_write(path, error) from error
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _settle(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def cannot_write(path: Path, error: OSError) -> InvalidInput:

@@ -71,8 +71,30 @@ def test_a_damaged_digit_file_is_one_line(tmp_path, monkeypatch, content):
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     monkeypatch.setattr(quickstart, "_folder", lambda package: tmp_path)
+    monkeypatch.setenv("VPDR_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DamagedFile, match="expected 785 numbers"):
         load_quickstart()
+    path.unlink()
+    with pytest.raises(InvalidInput, match=r"expected MNIST at .*, found nothing"):
+        load_quickstart()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_pictures_are_drawn_once_and_kept_bit_for_bit(tmp_path, monkeypatch):
+    monkeypatch.setenv("VPDR_CACHE", str(tmp_path))
+    first = load_quickstart(40)
+    monkeypatch.setattr(quickstart, "_drawn", lambda: pytest.fail("drawn again"))
+    second = load_quickstart(40)
+    for one, two in zip(first.domains, second.domains, strict=True):
+        assert one.name == two.name
+        assert np.array_equal(one.images, two.images)
+        assert np.array_equal(one.labels, two.labels)
+
+
+def test_a_class_without_samples_is_named():
+    domain = Domain(name="d", images=np.zeros((2, 4, 4, 3), np.uint8), labels=np.array([0, 2]))
+    with pytest.raises(InvalidInput, match="class b has no samples in any domain"):
+        Benchmark(name="x", classes=3, class_names=("a", "b", "c"), domains=(domain,))
 
 
 def test_a_domain_needs_a_label_for_each_image():

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from vpdr.cache import default_folder
 from vpdr.encoder import EfficientNetLite0, cached_pooled
-from vpdr.encoder.cache import cache_key, default_folder
+from vpdr.encoder.cache import cache_key
 from vpdr.errors import InvalidInput
 
 

@@ -8,7 +8,8 @@ import pytest
 from vpdr.errors import InvalidInput
 from vpdr.plan import Plan, load_experiment
 from vpdr.plan.combinations import expected_level
-from vpdr.plan.experiment import Wishes, experiments, parse_seeds, presets
+from vpdr.plan.experiment import Wishes, parse_seeds
+from vpdr.plan.sources import experiments, presets
 from vpdr.privacy import Level
 from vpdr.records.toml_text import toml_text
 

@@ -1,6 +1,7 @@
 """Ctrl-C: the first one ends a run between two rounds, the second one at once."""
 
 import signal
+import sys
 from types import FrameType
 from typing import Any
 
@@ -23,3 +24,4 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        sys.stderr.write("stopping after what is under way; once more to stop at once\n")

@@ -17,7 +17,7 @@ def _bars(show: bool) -> Progress:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=console,
-        disable=not show,
+        disable=not (show and console.is_terminal),
         transient=True,
     )
 

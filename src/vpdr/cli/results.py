@@ -21,7 +21,10 @@ def tell_run(record: Mapping[str, Any], folder: Path) -> None:
     """Final accuracies of every client, their average and spread, and what the guarantee covers."""
     final = record["final"]
     names = [name for name in _COLUMNS if name in final["own"]]
-    table = Table("client", *[_COLUMNS[name] for name in names], "on all classes", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("client", no_wrap=True)
+    for heading in (*[_COLUMNS[name] for name in names], "on all classes"):
+        table.add_column(heading)
     for client in record["clients"]:
         cells = [_percent(final["own"][name]["clients"].get(client)) for name in names]
         table.add_row(client, *cells, _percent(final["all"]["framework"]["clients"].get(client)))
@@ -46,7 +49,11 @@ def tell_comparison(summary: Mapping[str, Any], folder: Path) -> None:
         console.print(table)
         console.print()
     console.print(f"seeds {summary['seeds']}, 95 % t-intervals over seeds; accuracies in %")
-    console.print("noise comes from the seed: guarantees are what the same run is worth with secret noise")
+    privacy = [each["privacy"] for s in summary["settings"].values() for each in s["methods"].values()]
+    if any(each["noise"] == "seeded" for each in privacy):
+        console.print(
+            "noise comes from the seed: guarantees are what the same run is worth with secret noise"
+        )
     console.print(f"summary: {folder / 'summary.json'}   report: {folder / 'report.html'}")
 
 

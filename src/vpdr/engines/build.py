@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +12,8 @@ from vpdr.client import Client, Habits, Model, Shard
 from vpdr.encoder import Adapter, make_head
 from vpdr.engines.promises import ledger_of, promise_of
 from vpdr.engines.shards import Progress, shards_of
-from vpdr.finetune import REGULARISERS, Dcr, Plain, Regulariser
 from vpdr.frameworks import FRAMEWORKS, Framework
+from vpdr.plan.combinations import regulariser_of
 from vpdr.plan.plan import Plan
 from vpdr.rng import Streams
 
@@ -35,12 +34,8 @@ def quiet(name: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
-def build(plan: Plan, progress: Progress = quiet, books: Path | None = None) -> Federation:
-    """Load the data and make every client as the plan says.
-
-    `books` is the folder of the clients' ledgers; with noise from the operating system every charge is
-    written there before a client hands anything over.
-    """
+def build(plan: Plan, progress: Progress = quiet) -> Federation:
+    """Load the data and make every client as the plan says."""
     streams = Streams(plan.run.seed)
     shards, classes = shards_of(plan, streams, progress)
     framework = FRAMEWORKS[plan.framework.kind](**plan.framework.options.get(plan.framework.kind, {}))
@@ -53,8 +48,8 @@ def build(plan: Plan, progress: Progress = quiet, books: Path | None = None) -> 
             model=copy.deepcopy(start),
             framework=framework,
             promise=promise,
-            regulariser=_regulariser(plan),
-            ledger=ledger_of(plan, name, books),
+            regulariser=regulariser_of(plan),
+            ledger=ledger_of(plan, name),
             habits=_habits(plan, classes),
             streams=streams,
         )
@@ -78,28 +73,6 @@ def _start(plan: Plan, classes: int, streams: Streams) -> Model:
         model.dim, classes, rng=streams.draw("head"), hidden=(model.hidden,), dropout=model.dropout
     )
     return Model(adapter.eval(), head.eval())
-
-
-def _regulariser(plan: Plan) -> Regulariser:
-    chosen = REGULARISERS[plan.regulariser.kind]
-    if chosen is Plain:
-        return Plain()
-    settings = {name: getattr(plan.regulariser, name) for name in _DCR_SETTINGS}
-    return Dcr(clip_norm=plan.mechanism.clip_norm, **settings)
-
-
-_DCR_SETTINGS = (
-    "softness",
-    "decay",
-    "temperature",
-    "weight",
-    "expand",
-    "kd_tau2",
-    "warmup_steps",
-    "ema_while_waiting",
-    "bias_correction",
-    "teacher_init",
-)
 
 
 def _habits(plan: Plan, classes: int) -> Habits:

@@ -1,9 +1,10 @@
 """From a plan to what each client promises: mechanism, summariser, noise and ledger."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vpdr.client import Promise
+from vpdr.client import Client, Promise
 from vpdr.frameworks import Framework
 from vpdr.mechanisms import Identity, Igpp, Mechanism, NoiseSource, SeededNoise, SystemNoise, Vpp
 from vpdr.plan.combinations import expected_level, focus_of, release_encoder
@@ -33,10 +34,12 @@ def promise_of(plan: Plan, framework: Framework[Any], classes: int, streams: Str
 
 
 def _summariser(plan: Plan, framework: Framework[Any], classes: int) -> Summariser:
-    kind = plan.release.summariser
+    kind, means = plan.release.summariser, ClassMeans(min_count=plan.release.min_count)
+    if kind == "framework" and isinstance(framework.summarise, ClassMeans):
+        return means
     special: dict[str, Summariser] = {
         "framework": framework.summarise,
-        "means": ClassMeans(min_count=plan.release.min_count),
+        "means": means,
         "sums": ClassSums(classes=classes),
     }
     return special[kind] if kind in special else SUMMARISERS[kind]()
@@ -71,18 +74,18 @@ def _vpp(plan: Plan) -> Mechanism:
 MAKERS = {"none": _none, "igpp": _igpp, "vpp": _vpp}
 
 
-def ledger_of(plan: Plan, client: str, books: Path | None = None) -> Ledger:
-    """A client's ledger; a run that is not private by its plan is recorded without a limit.
-
-    With real noise it lives in a file, so that no crash between two rounds can give a charge back.
-    """
+def ledger_of(plan: Plan, client: str) -> Ledger:
+    """A client's ledger; a run that is not private by its plan is recorded without a limit."""
     limited = expected_level(plan) is not Level.NONE
-    ledger = Ledger(
+    return Ledger(
         client=client,
         budget=Budget(plan.budget.epsilon, plan.budget.delta) if limited else None,
         accountant=plan.budget.accountant,
         adjacency=Adjacency(plan.budget.adjacency),
     )
-    if books is None or plan.release.noise != Noise.SYSTEM:
-        return ledger
-    return stored(ledger, books / f"{client}.json")
+
+
+def pay_on_disk(clients: Sequence[Client], books: Path) -> None:
+    """Move the clients' ledgers into files, so that no crash between two rounds can give a charge back."""
+    for client in clients:
+        client.ledger = stored(client.ledger, books / f"{client.id}.json")

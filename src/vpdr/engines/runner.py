@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.engines.build import Federation, build, quiet
+from vpdr.engines.promises import pay_on_disk
 from vpdr.engines.shards import Progress
 from vpdr.engines.simulate import Course, Watcher, simulate
 from vpdr.plan.plan import Plan
+from vpdr.privacy import Noise
 from vpdr.records import RunFolder, finished_record
 
 CHECKPOINT_SECONDS = 5.0  # a short run is cheaper to repeat than to save
@@ -44,9 +46,13 @@ def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | 
     folder = RunFolder(out)
     if resume and folder.record.exists():
         return Outcome(folder.finished(plan), plan.run.rounds)
-    saved = folder.prepare(plan, resume=resume)
     begin = time.perf_counter()
-    federation = build(plan, company.loading, folder.ledgers)
+    saved = folder.look(plan, resume=resume)
+    # what is wrong with the data or the plan is told before anything is written
+    federation = build(plan, company.loading)
+    folder.prepare(plan)
+    if plan.release.noise == Noise.SYSTEM:
+        pay_on_disk(federation.clients, folder.ledgers)
     course = None if saved is None else _restored(federation, saved)
     earlier = 0.0 if saved is None else float(saved["wall_seconds"])
 

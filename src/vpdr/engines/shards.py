@@ -16,6 +16,7 @@ from vpdr.data.synthetic import blobs
 from vpdr.encoder import POOLED_DIM, cached_pooled, load_lite0, make_path
 from vpdr.plan.plan import Plan
 from vpdr.plan.sections import BenchmarkSection
+from vpdr.plan.values import known
 from vpdr.rng import Streams
 
 EVEN = 1e6  # a concentration at which every client gets the same share of every class
@@ -25,7 +26,9 @@ Progress = Callable[[str, int, int], None]
 
 def shards_of(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[str, Shard], int]:
     """The data of each client by its name, and the number of classes."""
-    return _MAKERS[plan.benchmark.kind](plan, streams, progress)
+    shards, classes = _MAKERS[plan.benchmark.kind](plan, streams, progress)
+    known("client in participation.schedule", plan.participation.schedule, shards)
+    return shards, classes
 
 
 def _quickstart(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[str, Shard], int]:
@@ -106,4 +109,3 @@ def pooled_quickstart(
 
 
 _MAKERS = {"quickstart": _quickstart, "synthetic": _synthetic}
-BENCHMARKS = tuple(_MAKERS)

@@ -1,6 +1,7 @@
 """Many runs: arms times seeds, side by side on the cores of this machine."""
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -50,15 +51,29 @@ def sweep(
             yield _work(job, resume)
         return
     context = multiprocessing.get_context("spawn")  # a forked torch may hang in its threads
-    waiting = list(reversed(jobs))
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_deaf) as pool:
-        running: set[Future[Done]] = set()
-        while (waiting and not stop()) or running:
-            while waiting and len(running) < workers and not stop():
-                running.add(pool.submit(_work, waiting.pop(), resume))
-            finished, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-            for future in finished:
-                yield future.result()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_deaf)
+    try:
+        yield from _shared_out(pool, list(reversed(jobs)), (workers, resume, stop))
+    except BaseException:
+        for process in list(pool._processes.values()):  # no public way to end what is under way
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _shared_out(
+    pool: ProcessPoolExecutor, waiting: list[Job], how: tuple[int, bool, Callable[[], bool]]
+) -> Iterator[Done]:
+    """Keep every worker busy, and give up each result as soon as it is there."""
+    workers, resume, stop = how
+    running: set[Future[Done]] = set()
+    while (waiting and not stop()) or running:
+        while waiting and len(running) < workers and not stop():
+            running.add(pool.submit(_work, waiting.pop(), resume))
+        finished, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+        for future in finished:
+            yield future.result()
 
 
 def _work(job: Job, resume: bool) -> Done:
@@ -68,6 +83,4 @@ def _work(job: Job, resume: bool) -> Done:
 
 def _deaf() -> None:
     """Leave Ctrl-C to the parent, which ends a comparison between two runs."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,6 +1,6 @@
 """FedPLVM (Wang et al., NeurIPS 2024): clusters on both sides, and a sparse power of the cosine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from jaxtyping import Bool, Float
@@ -8,9 +8,9 @@ from torch import Tensor
 
 from vpdr.checks import not_negative, one_of, positive
 from vpdr.frameworks import ops
-from vpdr.frameworks.base import Now, Ordinary, ServerMemory
+from vpdr.frameworks.base import Now, ServerMemory
+from vpdr.frameworks.one_set import OneSet
 from vpdr.frameworks.pool import pool
-from vpdr.frameworks.wire import packed, unpacked
 from vpdr.prototypes import FinchClusters, Summariser
 from vpdr.reduction import mean
 from vpdr.types import Losses, Prototypes, Step
@@ -34,7 +34,7 @@ def signed_power(values: Tensor, exponent: float, smoothing: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedPlvm(Ordinary):
+class FedPlvm(OneSet):
     """Several prototypes per class from every client, clustered once more by the server."""
 
     weight: float = 0.5  # λ
@@ -78,15 +78,3 @@ class FedPlvm(Ordinary):
         count = match.sum(dim=1)
         missing = ((near * match).sum(dim=1) - count).abs()
         return missing / count.clamp(min=1) if self.normalised else missing
-
-    def anchors(self, broadcast: Prototypes) -> Prototypes | None:
-        """All centroids."""
-        return broadcast
-
-    def pack(self, broadcast: Prototypes) -> dict[str, Tensor]:
-        """All centroids."""
-        return packed("global", broadcast)
-
-    def unpack(self, arrays: Mapping[str, Tensor]) -> Prototypes:
-        """All centroids."""
-        return unpacked("global", arrays)

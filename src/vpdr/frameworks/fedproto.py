@@ -1,21 +1,19 @@
 """FedProto (Tan et al., AAAI 2022): share class means, stay close to their average."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
 
 from vpdr.checks import not_negative
 from vpdr.frameworks import ops
-from vpdr.frameworks.base import Now, Ordinary, ServerMemory
+from vpdr.frameworks.base import Now, ServerMemory
+from vpdr.frameworks.one_set import OneSet
 from vpdr.frameworks.pool import pool
-from vpdr.frameworks.wire import packed, unpacked
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, Step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedProto(Ordinary):
+class FedProto(OneSet):
     """One global prototype per class, and a pull of every feature towards that of its own class."""
 
     weight: float = 0.1  # λ
@@ -35,15 +33,3 @@ class FedProto(Ordinary):
     def losses(self, step: Step, broadcast: Prototypes) -> Losses:
         """Cross-entropy, and the pull."""
         return {"task": ops.task(step), "align": self.weight * ops.pull(step, broadcast)}
-
-    def anchors(self, broadcast: Prototypes) -> Prototypes | None:
-        """The averages."""
-        return broadcast
-
-    def pack(self, broadcast: Prototypes) -> dict[str, Tensor]:
-        """The averages."""
-        return packed("global", broadcast)
-
-    def unpack(self, arrays: Mapping[str, Tensor]) -> Prototypes:
-        """The averages."""
-        return unpacked("global", arrays)

@@ -1,6 +1,6 @@
 """FedTGP (Zhang et al., AAAI 2024): the server trains global prototypes with an adaptive margin."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,16 +10,16 @@ from torch import Tensor
 
 from vpdr.checks import not_negative, positive
 from vpdr.frameworks import ops
-from vpdr.frameworks.base import Now, Ordinary, ServerMemory
+from vpdr.frameworks.base import Now, ServerMemory
+from vpdr.frameworks.one_set import OneSet
 from vpdr.frameworks.pool import pool
 from vpdr.frameworks.training import Parameters, batches, descend, frozen, linear, trainable
-from vpdr.frameworks.wire import packed, unpacked
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, Step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedTgp(Ordinary):
+class FedTgp(OneSet):
     """A generator that lives on the server from the first round to the last, one output per class."""
 
     weight: float = 1.0  # λ
@@ -68,18 +68,6 @@ class FedTgp(Ordinary):
     def losses(self, step: Step, broadcast: Prototypes) -> Losses:
         """Cross-entropy, and the pull to the trained prototype of the own class."""
         return {"task": ops.task(step), "align": self.weight * ops.pull(step, broadcast)}
-
-    def anchors(self, broadcast: Prototypes) -> Prototypes | None:
-        """The trained prototypes."""
-        return broadcast
-
-    def pack(self, broadcast: Prototypes) -> dict[str, Tensor]:
-        """The trained prototypes."""
-        return packed("global", broadcast)
-
-    def unpack(self, arrays: Mapping[str, Tensor]) -> Prototypes:
-        """The trained prototypes."""
-        return unpacked("global", arrays)
 
 
 def _outputs(generator: Parameters) -> Float[Tensor, "c d"]:

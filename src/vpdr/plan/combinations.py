@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from vpdr.encoder import PROJECTIONS
 from vpdr.errors import InvalidInput
-from vpdr.finetune import REGULARISERS
+from vpdr.finetune import REGULARISERS, Dcr, Plain, Regulariser
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.mechanisms import MECHANISMS, Focus
-from vpdr.plan.values import known
+from vpdr.plan.values import fitted, known
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Basis, Budget, EncoderKind, Level
-from vpdr.prototypes import SUMMARISERS
+from vpdr.prototypes import SUMMARISERS, ClassMeans
 
 if TYPE_CHECKING:
     from vpdr.plan.plan import Plan
@@ -20,6 +20,8 @@ SELECTS = {"vpp"}
 UNPROVED = {"kmeans", "finch"}
 HIDES_COUNTS = {"sums"}
 BENCHMARKS = ("quickstart", "synthetic")
+WITHOUT_DOMAINS = {"synthetic"}
+WITHOUT_SETTINGS = {"plain"}
 
 
 def check_combinations(plan: "Plan") -> None:
@@ -32,9 +34,12 @@ def check_combinations(plan: "Plan") -> None:
     known("accountant", [plan.budget.accountant], ACCOUNTANTS)
     known("adjacency", [plan.budget.adjacency], list(Adjacency))
     known("summariser", [plan.release.summariser], ["framework", *SUMMARISERS])
-    Budget(plan.budget.epsilon, plan.budget.delta)
+    budget = Budget(plan.budget.epsilon, plan.budget.delta)
+    ACCOUNTANTS[plan.budget.accountant].multiplier(budget, 1)  # a Gaussian release must be possible at all
     focus_of(plan)
+    regulariser_of(plan)
     _check_options(plan)
+    _check_ignored(plan)
     _check_counts(plan)
     _check_promise(plan)
 
@@ -42,8 +47,48 @@ def check_combinations(plan: "Plan") -> None:
 def _check_options(plan: "Plan") -> None:
     known("framework table", plan.framework.options, FRAMEWORKS)
     for kind, options in plan.framework.options.items():
-        fields = set(inspect.signature(FRAMEWORKS[kind]).parameters) - {"summarise"}
-        known(f"setting in [framework.{kind}]", options, fields)
+        fields = inspect.signature(FRAMEWORKS[kind]).parameters
+        known(f"setting in [framework.{kind}]", options, set(fields) - {"summarise"})
+        for name, value in options.items():
+            options[name] = fitted(f"framework.{kind}.{name}", value, fields[name].annotation)
+        try:
+            FRAMEWORKS[kind](**options)
+        except InvalidInput as error:
+            raise InvalidInput(f"[framework.{kind}] {error}") from error
+
+
+def _check_ignored(plan: "Plan") -> None:
+    """A setting that nobody would read is a mistake, not a wish."""
+    own = FRAMEWORKS[plan.framework.kind]().summarise
+    means = plan.release.summariser == "means" or (
+        plan.release.summariser == "framework" and isinstance(own, ClassMeans)
+    )
+    if plan.release.min_count > 1 and not means:
+        raise InvalidInput(
+            "release.min_count is for class means; leave it out, or set release.summariser=means"
+        )
+    if plan.benchmark.per_domain > 1 and plan.benchmark.kind in WITHOUT_DOMAINS:
+        raise InvalidInput(
+            f"benchmark {plan.benchmark.kind} has one client a domain; set benchmark.clients, not per_domain"
+        )
+    for client, rounds in plan.participation.schedule.items():
+        if not isinstance(rounds, list) or not all(type(t) is int for t in rounds):
+            raise InvalidInput(f"participation.schedule.{client} must be a list of rounds, got {rounds!r}")
+        if not all(1 <= t <= plan.run.rounds for t in rounds):
+            raise InvalidInput(
+                f"participation.schedule.{client} must lie in 1 to {plan.run.rounds}, got {rounds}"
+            )
+
+
+def regulariser_of(plan: "Plan") -> Regulariser:
+    """The regulariser that the plan asks for, at the mechanism's clip norm."""
+    if plan.regulariser.kind in WITHOUT_SETTINGS:
+        return Plain()
+    settings = {name: getattr(plan.regulariser, name) for name in plan.regulariser.settings}
+    try:
+        return Dcr(clip_norm=plan.mechanism.clip_norm, **settings)
+    except InvalidInput as error:
+        raise InvalidInput(f"[regulariser] {error}") from error
 
 
 def _check_counts(plan: "Plan") -> None:

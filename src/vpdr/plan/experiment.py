@@ -1,18 +1,15 @@
 """Files and names: a preset, an experiment with several arms, or a file of the user's own."""
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from vpdr.errors import InvalidInput
 from vpdr.plan.plan import Plan
-from vpdr.plan.values import assigned, known, merged, nested, suggestion
-
-KEYS = ("title", "preset", "seeds", "methods", "baseline", "settings", "arms")
+from vpdr.plan.sources import KEYS, checked, presets, read_builtin, read_source
+from vpdr.plan.values import assigned, known, merged, nested
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +53,7 @@ class Wishes:
 def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
     """Read a built-in name or a TOML file, lay the user's wishes over it and decide every plan."""
     wishes = wishes or Wishes()
-    content = read_source(source)
+    content = checked(read_source(source))
     name = Path(source).stem
     preset = content.get("preset", "paper")
     known("preset", [preset], presets())
@@ -73,7 +70,10 @@ def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
             data = merged(merged(merged(base, changes), wanted), overrides)  # an arm stays what it is
             data = merged({"run": {"name": name}}, data)
             arms.append(Arm(setting=setting, method=method, plan=Plan.from_data(data)))
-    seeds = parse_seeds(wishes.seeds) if wishes.seeds else tuple(content.get("seeds", ()))
+    seeds = parse_seeds(wishes.seeds) if wishes.seeds else distinct(content.get("seeds", []))
+    _check_effect(wanted, methods)
+    if "baseline" in content:
+        known("baseline", [content["baseline"]], [*methods, *read_builtin("experiments", "methods")])
     return Experiment(
         name=name,
         title=content.get("title", name),
@@ -86,54 +86,12 @@ def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
 def _methods(content: Mapping[str, Any], wishes: Wishes) -> dict[str, Mapping[str, Any]]:
     """The arms by name: those of the file, and the built-in ones."""
     available = {**read_builtin("experiments", "methods"), **content.get("arms", {})}
-    if wishes.methods:
-        names = [name.strip() for name in wishes.methods.split(",") if name.strip()]
+    if wishes.methods is not None:
+        names = [name.strip() for name in wishes.methods.split(",")]
     else:
         names = list(content.get("methods", ()))
     known("method", names, available)
     return {name: available[name] for name in names} or {"": {}}
-
-
-def read_source(source: str) -> dict[str, Any]:
-    """The content of a built-in name or of a file."""
-    path = Path(source)
-    if path.suffix == ".toml" or path.exists():
-        return _parsed(path)
-    if source in presets():
-        return {"preset": source}
-    if source in experiments():
-        return read_builtin("experiments", source)
-    names = [*presets(), *experiments()]
-    raise InvalidInput(f"no plan or file named {source!r}; {suggestion(source, names)}")
-
-
-def presets() -> list[str]:
-    """The built-in presets."""
-    return _names("presets")
-
-
-def experiments() -> list[str]:
-    """The built-in experiments."""
-    return [name for name in _names("experiments") if name != "methods"]
-
-
-def _names(folder: str) -> list[str]:
-    files = (resources.files("vpdr.plan") / folder).iterdir()
-    return sorted(Path(file.name).stem for file in files if file.name.endswith(".toml"))
-
-
-def read_builtin(folder: str, name: str) -> dict[str, Any]:
-    """A TOML file that comes with the package."""
-    return tomllib.loads((resources.files("vpdr.plan") / folder / f"{name}.toml").read_text())
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not valid TOML: {error}") from error
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -143,6 +101,24 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         seeds = range(int(first), int(last) + 1) if dots else [int(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInput(f"seeds must look like 0..4, 3 or 0,2,5, got {text!r}") from None
-    if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
-        raise InvalidInput(f"seeds must be different whole numbers of at least 0, got {text!r}")
+    if not seeds:
+        raise InvalidInput(f"seeds must look like 0..4, 3 or 0,2,5, got {text!r}: none are left")
+    return distinct(list(seeds))
+
+
+def distinct(seeds: list[int]) -> tuple[int, ...]:
+    """Seeds that each stand for a run of their own."""
+    if any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) != len(seeds):
+        raise InvalidInput(f"seeds must be different whole numbers of at least 0, got {seeds}")
     return tuple(seeds)
+
+
+def _check_effect(wanted: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a wish that every method overrules."""
+    for section, settings in wanted.items():
+        for key in settings:
+            if all(key in (overrides.get(section) or {}) for overrides in methods.values()):
+                raise InvalidInput(
+                    f"--set {section}.{key} has no effect: each method sets it itself; leave it out, "
+                    "or describe an arm of your own in a file"
+                )

@@ -9,19 +9,18 @@ from typing import Any
 
 from vpdr.errors import InvalidInput
 from vpdr.plan.combinations import check_combinations
+from vpdr.plan.method_sections import FrameworkSection, MechanismSection, RegulariserSection
 from vpdr.plan.sections import (
     BenchmarkSection,
     BudgetSection,
-    FrameworkSection,
-    MechanismSection,
     ModelSection,
     ParticipationSection,
-    RegulariserSection,
     ReleaseSection,
     RunSection,
     TrainSection,
     WeightsSection,
 )
+from vpdr.plan.sources import KEYS as TOP_LEVEL
 from vpdr.plan.values import fitted, known
 
 
@@ -48,7 +47,7 @@ class Plan:
     def from_data(cls, data: Mapping[str, Any]) -> "Plan":
         """A plan from nested tables; a key that no section knows is refused with a suggestion."""
         sections = {section.name: section for section in dataclasses.fields(cls)}
-        known("section", data, sections)
+        known("section", data, sections, also=TOP_LEVEL)
         built = {}
         for name, content in data.items():
             if not isinstance(content, Mapping):

@@ -1,7 +1,6 @@
 """The parts of a plan: every setting with its default, which is the paper's where the paper has one."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from vpdr.checks import at_least, fraction, one_of, positive, share
 
@@ -25,7 +24,7 @@ class BenchmarkSection:
     """Whose data, and how they are divided."""
 
     kind: str = "quickstart"
-    samples: int = 1200  # of each domain, before the split
+    samples: int = 800  # of each domain, before the split
     pixels: int = 96
     test_fraction: float = 0.25
     train_fraction: float = 1.0  # of what is left for training
@@ -41,7 +40,9 @@ class BenchmarkSection:
         at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
         at_least(1, clients=self.clients, classes=self.classes)
         at_least(32, pixels=self.pixels)
-        share(test_fraction=self.test_fraction, train_fraction=self.train_fraction)
+        share(train_fraction=self.train_fraction)
+        fraction(test_fraction=self.test_fraction)
+        positive(test_fraction=self.test_fraction)
         positive(concentration=self.concentration)
 
 
@@ -76,46 +77,6 @@ class TrainSection:
         at_least(1, epochs=self.epochs, batch=self.batch)
         positive(lr=self.lr)
         at_least(0, weight_decay=self.weight_decay)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrameworkSection:
-    """Which framework, and options under its own name: framework.fedproto.weight = 0.1."""
-
-    kind: str = "fedproto"
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MechanismSection:
-    """How prototypes are made private; what a mechanism does not know it does not read."""
-
-    kind: str = "igpp"
-    clip_norm: float = 5.0  # R
-    keep: float = 0.2  # ρ
-    cap: float = 0.1  # H
-    share: float = 0.1  # r
-    selection: str = "laplace"
-
-    def __post_init__(self) -> None:
-        positive(clip_norm=self.clip_norm)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RegulariserSection:
-    """What is added to fine-tuning; the clip norm is the mechanism's."""
-
-    kind: str = "plain"
-    softness: float = 0.05  # γ
-    decay: float = 0.999  # β
-    temperature: float = 4.0  # τ
-    weight: float = 0.05  # λ₁
-    expand: bool = True
-    kd_tau2: bool = False
-    warmup_steps: int = 0
-    ema_while_waiting: bool = True
-    bias_correction: bool = False
-    teacher_init: str = "start"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

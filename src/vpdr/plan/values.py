@@ -8,12 +8,12 @@ from typing import Any
 from vpdr.errors import InvalidInput
 
 
-def known(what: str, given: Iterable[str], allowed: Iterable[str]) -> None:
-    """Refuse a name that nobody knows, and suggest the one that was probably meant."""
+def known(what: str, given: Iterable[str], allowed: Iterable[str], also: Iterable[str] = ()) -> None:
+    """Refuse a name that nobody knows, and suggest the one that was probably meant (`also` among others)."""
     names = list(allowed)
     for name in given:
         if name not in names:
-            raise InvalidInput(f"unknown {what}: {name!r}; {suggestion(name, names)}")
+            raise InvalidInput(f"unknown {what}: {name!r}; {suggestion(name, [*names, *also])}")
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:

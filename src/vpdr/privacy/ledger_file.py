@@ -80,7 +80,7 @@ class LedgerFile:
             self._write(ledger)
 
     def _write(self, ledger: Ledger) -> None:
-        write_atomically(self.path, encoded(ledger))
+        write_atomically(self.path, encoded(ledger), mode=0o600)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -31,22 +31,21 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint.pt"
         self.ledgers = self.path / "ledgers"
 
-    def prepare(self, plan: Plan, *, resume: bool) -> dict[str, Any] | None:
-        """Make the folder and give back its checkpoint, if there is one to go on from.
-
-        A folder that already holds a run is only entered to go on with it.
-        """
+    def look(self, plan: Plan, *, resume: bool) -> dict[str, Any] | None:
+        """The checkpoint to go on from, if there is one; a folder that holds a run is not entered anew."""
         if not resume and (self.record.exists() or self.checkpoint.exists()):
             raise InvalidInput(
                 f"{self.path} already holds a run; add --resume to go on, or choose another --out"
             )
-        saved = self.load_checkpoint(plan) if resume else None
+        return self.load_checkpoint(plan) if resume else None
+
+    def prepare(self, plan: Plan) -> None:
+        """Make the folder, and write down what will run in it."""
         try:
             self.ledgers.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         write_atomically(self.path / "plan.toml", toml_text(plan.to_data()).encode())
-        return saved
 
     def save_checkpoint(self, plan: Plan, state: Mapping[str, Any], ledgers: Sequence[Ledger]) -> None:
         """All that is needed to go on, and the ledgers beside it for people to read."""
@@ -86,7 +85,7 @@ class RunFolder:
         """One file a client, for `vpdr ledger`; a ledger that lives in its file is there already."""
         for ledger in ledgers:
             if not isinstance(ledger, StoredLedger):
-                write_atomically(self.ledgers / f"{ledger.client}.json", encoded(ledger))
+                write_atomically(self.ledgers / f"{ledger.client}.json", encoded(ledger), mode=0o600)
 
     def save_record(self, record: Mapping[str, Any]) -> None:
         """The record and the table of its rounds; the checkpoint is then no longer needed to read results."""
@@ -107,14 +106,15 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def json_bytes(content: Mapping[str, Any]) -> bytes:
     """JSON that every parser reads: what is not a number is null."""
-    return json.dumps(_plain(content), indent=1, allow_nan=False).encode() + b"\n"
+    return json.dumps(plain(content), indent=1, allow_nan=False).encode() + b"\n"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What JSON can say; a number that it does not have is null."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,0 +1,55 @@
+"""The parts of a plan that make the method: framework, mechanism, regulariser."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from vpdr.checks import positive
+from vpdr.finetune import Dcr
+from vpdr.mechanisms import Focus
+
+_FOCUS, _DCR = Focus(), Dcr(clip_norm=1.0)  # where their defaults are stated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkSection:
+    """Which framework, and options under its own name: framework.fedproto.weight = 0.1."""
+
+    kind: str = "fedproto"
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MechanismSection:
+    """How prototypes are made private; what a mechanism does not know it does not read."""
+
+    kind: str = "igpp"
+    clip_norm: float = 5.0  # R
+    keep: float = _FOCUS.keep  # ρ
+    cap: float = _FOCUS.cap  # H
+    share: float = _FOCUS.share  # r
+    selection: str = _FOCUS.selection
+
+    def __post_init__(self) -> None:
+        positive(clip_norm=self.clip_norm)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegulariserSection:
+    """What is added to fine-tuning; the clip norm is the mechanism's."""
+
+    kind: str = "plain"
+    softness: float = _DCR.softness  # γ
+    decay: float = _DCR.decay  # β
+    temperature: float = _DCR.temperature  # τ
+    weight: float = _DCR.weight  # λ₁
+    expand: bool = _DCR.expand
+    kd_tau2: bool = _DCR.kd_tau2
+    warmup_steps: int = _DCR.warmup_steps
+    ema_while_waiting: bool = _DCR.ema_while_waiting
+    bias_correction: bool = _DCR.bias_correction
+    teacher_init: str = _DCR.teacher_init
+
+    @property
+    def settings(self) -> list[str]:
+        """The names of DCR's own settings."""
+        return [each.name for each in fields(self) if each.name != "kind"]
