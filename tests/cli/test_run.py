@@ -157,3 +157,64 @@ def test_ctrl_c_leaves_a_state_to_resume_from(tmp_path: Path) -> None:
     assert main(["run", "paper", "--quiet", "--out", str(whole), *settings]) == 0
     first, second = (json.loads((path / "record.json").read_text()) for path in (out, whole))
     assert timeless(first) == timeless(second)
+
+
+def test_a_schedule_of_unknown_clients_is_refused_and_leaves_nothing(capsys, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run("paper", "--out", str(out), "--set", "participation.schedule.nobody=[1]") == 2
+    assert "unknown client in participation.schedule: 'nobody'" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_files_follow_the_users_umask_and_ledgers_stay_private(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        assert run("paper", "--quiet", "--out", str(tmp_path / "run")) == 0
+    finally:
+        os.umask(before)
+    mode = {
+        path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "run").rglob("*") if path.is_file()
+    }
+    assert mode["record.json"] == mode["report.html"] == 0o644
+    assert mode["client-000.json"] == 0o600
+
+
+@pytest.mark.parametrize("arguments", [["calibrate"], ["calibrate", "--json"]])
+def test_a_full_standard_output_is_one_line(arguments) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vpdr", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write the results: No space left on device\n"
+
+
+def test_a_reader_that_leaves_is_no_mistake() -> None:
+    command = f"{sys.executable} -m vpdr calibrate | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_version(capsys) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("vpdr 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--out", ""], "--out must name a folder"),
+        (["--jobs", "-3"], "-3"),
+        (["--methods", ","], "unknown method: ''"),
+    ],
+)
+def test_odd_options_are_refused(capsys, arguments, words) -> None:
+    assert run("paper", *arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_help_shows_what_happens_without_an_option(capsys) -> None:
+    assert main(["run", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "runs/NAME if not given" in told
+    assert "0 is one a core" in told

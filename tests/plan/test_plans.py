@@ -87,6 +87,20 @@ def test_strict_is_proved_and_stays_proved() -> None:
         (["budget.epsilon"], "--set needs section.key=value"),
         (["benchmark.kind=imagenet"], "unknown benchmark: 'imagenet'"),
         (["model.dim=1"], "[model] dim must be at least 2"),
+        (["model.projection=foo"], "unknown projection: 'foo'"),
+        (["model.dropout=3"], "[model] dropout must lie in [0, 1)"),
+        (["budget.delta=0"], "a Gaussian release needs delta in (0, 1)"),
+        (["regulariser.kind=dcr", "regulariser.decay=2"], "[regulariser] decay must lie in [0, 1)"),
+        (["framework.fedproto.weight=-1"], "[framework.fedproto] weight must be at least 0"),
+        (["framework.fedproto.weight=abc"], "framework.fedproto.weight must be a number, got 'abc'"),
+        (["framework.fedtgp.epochs=1.5"], "framework.fedtgp.epochs must be a whole number"),
+        (["participation.schedule.mnist=1"], "participation.schedule.mnist must be a list of rounds, got 1"),
+        (['participation.schedule.mnist=["a"]'], "must be a list of rounds"),
+        (["participation.schedule.mnist=[1, 99]"], "must lie in 1 to 20, got [1, 99]"),
+        (["release.summariser=sums", "release.min_count=3"], "release.min_count is for class means"),
+        (["benchmark.kind=synthetic", "benchmark.per_domain=2"], "set benchmark.clients, not per_domain"),
+        (["benchmark.test_fraction=1"], "test_fraction must lie in [0, 1)"),
+        (["sedes.x=1"], "unknown section: 'sedes'; did you mean 'seeds'?"),
     ],
 )
 def test_mistakes_are_told_in_one_line(settings, words) -> None:
@@ -155,3 +169,43 @@ def test_identity_is_about_results_only() -> None:
     first, second = plan_of("paper"), plan_of("paper", "run.name=other")
     assert first.identity == second.identity
     assert first.identity != plan_of("paper", "run.seed=1").identity
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('seeds = "0..2"', "seeds must be a list of whole numbers, got '0..2'"),
+        ("seeds = 3", "seeds must be a list of whole numbers, got 3"),
+        ("seeds = [0, 0]", "seeds must be different whole numbers"),
+        ("seeds = [1.5]", "seeds must be different whole numbers"),
+        ("seeds = [true]", "seeds must be different whole numbers"),
+        ("methods = [1]", "methods must be a list of names, got 1 among them"),
+        ('methods = "local,igpp"', "methods must be a list of names, got 'local,igpp'"),
+        ("preset = 3", "preset must be the name of a preset, got 3"),
+        ("title = 3", "title must be a text, got 3"),
+        ("settings = 3", "settings must be a table of tables, got 3"),
+        ("[settings]\na = 3", "[settings.a] must hold tables of settings, got 3"),
+        ("arms = 3", "arms must be a table of tables, got 3"),
+        ('[arms."../../out"]\nrun = { rounds = 1 }', "names a folder; use letters"),
+        ('methods = ["local"]\nbaseline = "foo"', "unknown baseline: 'foo'"),
+        ("sedes = [1]", "unknown section: 'sedes'; did you mean 'seeds'?"),
+    ],
+)
+def test_a_file_with_a_wrong_key_is_told_in_one_line(tmp_path: Path, text, words) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        load_experiment(str(file))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wish_without_effect_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"--set mechanism\.kind has no effect"):
+        load_experiment("paper", Wishes(settings=["mechanism.kind=none"], methods="igpp,vpdr"))
+
+
+def test_a_folder_does_not_hide_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paper").mkdir()
+    assert load_experiment("paper").name == "paper"

@@ -10,7 +10,16 @@ from vpdr.records.store import json_bytes
 
 WIDE = 130  # columns where no terminal says how many there are
 
-console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+class Screen(Console):
+    """A console that leaves it to the command line what a reader who left means."""
+
+    def on_broken_pipe(self) -> None:
+        """Do not end the program here."""
+        raise BrokenPipeError
+
+
+console = Screen(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def print_json(content: Mapping[str, Any]) -> None:
