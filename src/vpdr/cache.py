@@ -34,7 +34,7 @@ def store(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
-    write_atomically(path, hashlib.sha256(payload).digest() + payload)
+    write_atomically(path, hashlib.sha256(payload).digest() + payload, mode=0o600)  # features are private
 
 
 def fetch(path: Path) -> dict[str, np.ndarray] | None:

@@ -42,6 +42,11 @@ def test_the_second_time_nothing_is_computed(tmp_path, images, counting):
     assert heard == [(3, 3)]
 
 
+def test_kept_features_are_for_their_owner_only(tmp_path, images, counting):
+    cached_pooled(counting, images, folder=tmp_path)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
 def test_real_features_survive_the_disk_bit_for_bit(tmp_path, images, lite0):
     computed = cached_pooled(lite0, images, pixels=64, folder=tmp_path)
     assert torch.equal(computed, cached_pooled(lite0, images, pixels=64, folder=tmp_path))

@@ -53,7 +53,7 @@ class RunFolder:
         torch.save({"identity": plan.identity, **state}, buffer)
         content = buffer.getvalue()
         self.save_ledgers(ledgers)
-        write_atomically(self.checkpoint, hashlib.sha256(content).digest() + content)
+        write_atomically(self.checkpoint, hashlib.sha256(content).digest() + content, mode=0o600)
 
     def load_checkpoint(self, plan: Plan) -> dict[str, Any] | None:
         """The saved state of this very plan, or None where there is none."""
