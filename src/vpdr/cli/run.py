@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +13,11 @@ from vpdr.cli.printing import print_json
 from vpdr.cli.progress import RunProgress, SweepProgress
 from vpdr.cli.results import tell_comparison, tell_run
 from vpdr.engines.runner import Company, run_plan
-from vpdr.engines.sweep import Done, jobs_of, sweep
+from vpdr.engines.sweep import jobs_of, sweep
 from vpdr.errors import InvalidInput
-from vpdr.files import write_atomically
 from vpdr.plan import Experiment, load_experiment
 from vpdr.plan.experiment import Wishes
-from vpdr.records.store import json_bytes
-from vpdr.report.html import page, single_page
-from vpdr.report.summary import SUMMARY_VERSION, summarise_runs
-from vpdr.report.tables import comparison_rows, csv_text, markdown
+from vpdr.report.files import write_comparison, write_run
 
 
 def run(  # noqa: PLR0913 - one parameter per option of the command
@@ -43,13 +40,31 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     """Run a plan and leave a record; with several seeds or methods, compare them."""
     wishes = Wishes(settings=settings or (), seeds=seeds, methods=methods)
     experiment = load_experiment(source, wishes)
-    folder = _folder(out, experiment, resume)
-    show = not quiet and not as_json
+    order = Order(
+        experiment=experiment,
+        folder=_folder(out, experiment, resume),
+        resume=resume,
+        workers=jobs or os.cpu_count() or 1,
+        show=not quiet and not as_json,
+        as_json=as_json,
+    )
     with Interrupt() as interrupt:
         if experiment.single:
-            _single(experiment, folder, interrupt, resume=resume, show=show, as_json=as_json)
+            _single(order, interrupt)
         else:
-            _comparison(experiment, folder, interrupt, resume=resume, show=show, as_json=as_json, jobs=jobs)
+            _comparison(order, interrupt)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What to run, where to, and what to show of it."""
+
+    experiment: Experiment
+    folder: Path
+    resume: bool
+    workers: int
+    show: bool
+    as_json: bool
 
 
 def _folder(out: Path | None, experiment: Experiment, resume: bool) -> Path:
@@ -67,77 +82,41 @@ def _folder(out: Path | None, experiment: Experiment, resume: bool) -> Path:
     return free
 
 
-def _single(
-    experiment: Experiment, folder: Path, interrupt: Interrupt, *, resume: bool, show: bool, as_json: bool
-) -> None:
-    plan = experiment.arms[0].seeded(experiment.seeds[0])
-    with RunProgress(plan.run.rounds, show=show) as progress:
+def _single(order: Order, interrupt: Interrupt) -> None:
+    plan = order.experiment.arms[0].seeded(order.experiment.seeds[0])
+    with RunProgress(plan.run.rounds, show=order.show) as progress:
         company = Company(
             loading=progress.loading, watchers=[progress.after_round], stop=lambda: interrupt.asked
         )
-        outcome = run_plan(plan, folder, resume=resume, company=company)
+        outcome = run_plan(plan, order.folder, resume=order.resume, company=company)
     if outcome.record is None:
-        raise _stopped(f"after round {outcome.done}", folder)
-    write_atomically(folder / "report.html", single_page(outcome.record).encode())
-    if as_json:
-        print_json({**outcome.record, "out": str(folder)})
-    elif show:
-        tell_run(outcome.record, folder)
+        raise _stopped(f"after round {outcome.done}", order.folder)
+    write_run(outcome.record, order.folder)
+    if order.as_json:
+        print_json({**outcome.record, "out": str(order.folder)})
+    elif order.show:
+        tell_run(outcome.record, order.folder)
 
 
-def _comparison(  # noqa: PLR0913 - the flags of the command travel together
-    experiment: Experiment,
-    folder: Path,
-    interrupt: Interrupt,
-    *,
-    resume: bool,
-    show: bool,
-    as_json: bool,
-    jobs: int,
-) -> None:
-    if not resume and (folder / "summary.json").exists():
+def _comparison(order: Order, interrupt: Interrupt) -> None:
+    folder = order.folder
+    if not order.resume and (folder / "summary.json").exists():
         raise InvalidInput(f"{folder} already holds a comparison; add --resume, or choose another --out")
-    todo = jobs_of(experiment, folder)
-    finished: list[Done] = []
-    with SweepProgress(todo[0].plan, len(todo), show=show) as progress:
-        workers = min(jobs or os.cpu_count() or 1, len(todo))
-        for done in sweep(todo, workers=workers, resume=resume, stop=lambda: interrupt.asked):
-            finished.append(done)
+    todo = jobs_of(order.experiment, folder)
+    finished: list[tuple[str, str, dict[str, Any]]] = []
+    with SweepProgress(todo[0].plan, len(todo), show=order.show) as progress:
+        workers = min(order.workers, len(todo))
+        for done in sweep(todo, workers=workers, resume=order.resume, stop=lambda: interrupt.asked):
+            if done.record is not None:
+                finished.append((done.job.setting, done.job.method, done.record))
             progress.after_run(done)
-    if len(finished) < len(todo) or any(done.record is None for done in finished):
+    if len(finished) < len(todo):
         raise _stopped(f"after {len(finished)} of {len(todo)} runs", folder)
-    summary = _summarised(experiment, finished, folder)
-    if as_json:
+    summary = write_comparison(order.experiment, finished, folder)
+    if order.as_json:
         print_json({**summary, "out": str(folder)})
-    elif show:
+    elif order.show:
         tell_comparison(summary, folder)
-
-
-def _summarised(experiment: Experiment, finished: list[Done], folder: Path) -> dict[str, Any]:
-    """Write what all runs say together."""
-    order = {(arm.setting, arm.method): place for place, arm in enumerate(experiment.arms)}
-    finished.sort(key=lambda done: (order[done.job.setting, done.job.method], done.job.plan.run.seed))
-    runs = [(done.job.setting, done.job.method, done.record or {}) for done in finished]
-    summary: dict[str, Any] = {
-        "schema": "vpdr-summary",
-        "version": SUMMARY_VERSION,
-        "name": experiment.name,
-        "title": experiment.title,
-        "seeds": list(experiment.seeds),
-        "baseline": experiment.baseline,
-        "settings": summarise_runs(runs, experiment.baseline),
-    }
-    for setting, content in summary["settings"].items():
-        table = comparison_rows(content, experiment.baseline)
-        name = f"table-{setting}" if setting else "table"
-        write_atomically(folder / f"{name}.csv", csv_text(table).encode())
-        write_atomically(folder / f"{name}.md", markdown(table).encode())
-    html = page(
-        experiment.title, experiment.name, experiment.seeds, experiment.baseline, summary["settings"], runs
-    )
-    write_atomically(folder / "report.html", html.encode())
-    write_atomically(folder / "summary.json", json_bytes(summary))
-    return summary
 
 
 def _stopped(when: str, folder: Path) -> typer.Exit:

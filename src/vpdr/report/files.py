@@ -1,0 +1,45 @@
+"""What a run or a comparison leaves for people: pages, tables, a summary."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vpdr.files import write_atomically
+from vpdr.plan import Experiment
+from vpdr.records.store import json_bytes
+from vpdr.report.html import page, single_page
+from vpdr.report.summary import SUMMARY_VERSION, summarise_runs
+from vpdr.report.tables import comparison_rows, csv_text, markdown
+
+Run = tuple[str, str, Mapping[str, Any]]  # setting, method, record
+
+
+def write_run(record: Mapping[str, Any], folder: Path) -> None:
+    """The page of one run."""
+    write_atomically(folder / "report.html", single_page(record).encode())
+
+
+def write_comparison(experiment: Experiment, finished: Sequence[Run], folder: Path) -> dict[str, Any]:
+    """The tables, the page and the summary of all runs together; the summary comes last and is given back."""
+    order = {(arm.setting, arm.method): place for place, arm in enumerate(experiment.arms)}
+    runs = sorted(finished, key=lambda run: (order[run[0], run[1]], run[2]["seed"]))
+    baseline = experiment.baseline
+    settings = summarise_runs(runs, baseline)
+    for setting, content in settings.items():
+        table = comparison_rows(content, baseline)
+        name = f"table-{setting}" if setting else "table"
+        write_atomically(folder / f"{name}.csv", csv_text(table).encode())
+        write_atomically(folder / f"{name}.md", markdown(table).encode())
+    html = page(experiment.title, experiment.name, experiment.seeds, baseline, settings, runs)
+    write_atomically(folder / "report.html", html.encode())
+    summary = {
+        "schema": "vpdr-summary",
+        "version": SUMMARY_VERSION,
+        "name": experiment.name,
+        "title": experiment.title,
+        "seeds": list(experiment.seeds),
+        "baseline": baseline,
+        "settings": settings,
+    }
+    write_atomically(folder / "summary.json", json_bytes(summary))
+    return summary
