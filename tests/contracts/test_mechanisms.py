@@ -166,3 +166,13 @@ def test_small_clients_are_clients(mechanism, case, rule) -> None:
     assert upload.vectors.isfinite().all()
     expected = range(CLASSES) if rule == "sums" else labels.unique().tolist()
     assert sorted(set(upload.labels.tolist())) == sorted(expected)
+
+
+def test_a_release_is_diagnosed(private_mechanism) -> None:
+    found = private_mechanism.release(*blobs(1), occasion()).diagnostics
+    assert found.keys() >= {"sigma", "noise_to_signal", "energy_ratio"}
+    if "overlap" in found:
+        assert found.keys() >= {"sigma_focus", "sigma_rest", "selection_scale", "saturated", "chance"}
+        assert found["sigma_focus"] < found["sigma"] < found["sigma_rest"]
+        assert 0 <= found["overlap"] <= 1
+        assert found["chance"] == 7 / DIM

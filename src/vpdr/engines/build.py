@@ -12,8 +12,8 @@ from vpdr.client import Client, Habits, Model, Shard
 from vpdr.encoder import Adapter, make_head
 from vpdr.engines.promises import ledger_of, promise_of
 from vpdr.engines.shards import Progress, shards_of
-from vpdr.frameworks import FRAMEWORKS, Framework
-from vpdr.plan.combinations import regulariser_of
+from vpdr.frameworks import Framework
+from vpdr.plan.combinations import framework_of, regulariser_of
 from vpdr.plan.plan import Plan
 from vpdr.rng import Streams
 
@@ -38,7 +38,7 @@ def build(plan: Plan, progress: Progress = quiet) -> Federation:
     """Load the data and make every client as the plan says."""
     streams = Streams(plan.run.seed)
     shards, classes = shards_of(plan, streams, progress)
-    framework = FRAMEWORKS[plan.framework.kind](**plan.framework.options.get(plan.framework.kind, {}))
+    framework = framework_of(plan, plan.framework.kind)
     promise = promise_of(plan, framework, classes, streams)
     start = _start(plan, classes, streams)
     clients = tuple(

@@ -43,6 +43,11 @@ class Laps:
 class Selection(Protocol):
     """Chooses `kept` coordinates from their scores."""
 
+    @property
+    def scale(self) -> float:
+        """λ of the noise on each score; 0 where none is added."""
+        ...
+
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
         """The focus of this release."""
         ...
@@ -58,6 +63,11 @@ class LaplaceSelection:
     """
 
     laps: Laps
+
+    @property
+    def scale(self) -> float:
+        """λ, as calibrated."""
+        return self.laps.scale
 
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
         """Clip, add noise, keep the largest."""
@@ -87,6 +97,11 @@ class OnceSelection:
 
     laps: Laps
 
+    @property
+    def scale(self) -> float:
+        """λ, as calibrated."""
+        return self.laps.scale
+
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
         """The remembered focus, or a first selection."""
         known = occasion.memory.get("focus")
@@ -101,8 +116,19 @@ class OnceSelection:
         return Choice(known, (), {"focus": known})
 
 
+class _WithoutNoise:
+    """Selections whose scores are not perturbed, because they are public, unused, or not private."""
+
+    __slots__ = ()
+
+    @property
+    def scale(self) -> float:
+        """No noise on any score."""
+        return 0.0
+
+
 @dataclass(frozen=True, slots=True)
-class RandomSelection:
+class RandomSelection(_WithoutNoise):
     """A uniform subset: the control. Guarantee: independent of the data, costs nothing."""
 
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
@@ -115,7 +141,7 @@ class RandomSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class PublicSelection:
+class PublicSelection(_WithoutNoise):
     """The coordinates in which the last broadcast separates its classes.
 
     Guarantee: post-processing of what everybody has already heard, costs nothing.
@@ -134,7 +160,7 @@ class PublicSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class OracleSelection:
+class OracleSelection(_WithoutNoise):
     """The truly largest scores: what a perfect selection would give. Guarantee: none, not private."""
 
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:

@@ -89,6 +89,7 @@ class Vpp:
         diagnostics = {
             **self._noise_figures(noised),
             **overlap(choice.focus, scores, self.groups.kept),
+            "selection_scale": self.selection.scale,
             "saturated": float((scores >= self.score_cap).double().mean()),
             "noise_to_signal": noise_to_signal(summary, noised, reach),
         }

@@ -1,12 +1,13 @@
 """Settings that are fine alone and impossible together."""
 
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from vpdr.encoder import PROJECTIONS
 from vpdr.errors import InvalidInput
 from vpdr.finetune import REGULARISERS, Dcr, Plain, Regulariser
-from vpdr.frameworks import FRAMEWORKS
+from vpdr.frameworks import FRAMEWORKS, Framework
 from vpdr.mechanisms import MECHANISMS, Focus
 from vpdr.plan.values import fitted, known
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Basis, Budget, EncoderKind, Level
@@ -38,28 +39,38 @@ def check_combinations(plan: "Plan") -> None:
     ACCOUNTANTS[plan.budget.accountant].multiplier(budget, 1)  # a Gaussian release must be possible at all
     focus_of(plan)
     regulariser_of(plan)
-    _check_options(plan)
+    for kind in plan.framework.options:
+        framework_of(plan, kind)
     _check_ignored(plan)
     _check_counts(plan)
     _check_promise(plan)
 
 
-def _check_options(plan: "Plan") -> None:
-    known("framework table", plan.framework.options, FRAMEWORKS)
-    for kind, options in plan.framework.options.items():
+def fitted_options(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The options of each framework, of the right kind and known to it."""
+    known("framework table", tables, FRAMEWORKS)
+    out: dict[str, dict[str, Any]] = {}
+    for kind, options in tables.items():
         fields = inspect.signature(FRAMEWORKS[kind]).parameters
         known(f"setting in [framework.{kind}]", options, set(fields) - {"summarise"})
-        for name, value in options.items():
-            options[name] = fitted(f"framework.{kind}.{name}", value, fields[name].annotation)
-        try:
-            FRAMEWORKS[kind](**options)
-        except InvalidInput as error:
-            raise InvalidInput(f"[framework.{kind}] {error}") from error
+        out[kind] = {
+            name: fitted(f"framework.{kind}.{name}", value, fields[name].annotation)
+            for name, value in options.items()
+        }
+    return out
+
+
+def framework_of(plan: "Plan", kind: str) -> Framework[Any]:
+    """A framework as the plan sets it."""
+    try:
+        return FRAMEWORKS[kind](**plan.framework.options.get(kind, {}))
+    except InvalidInput as error:
+        raise InvalidInput(f"[framework.{kind}] {error}") from error
 
 
 def _check_ignored(plan: "Plan") -> None:
     """A setting that nobody would read is a mistake, not a wish."""
-    own = FRAMEWORKS[plan.framework.kind]().summarise
+    own = framework_of(plan, plan.framework.kind).summarise
     means = plan.release.summariser == "means" or (
         plan.release.summariser == "framework" and isinstance(own, ClassMeans)
     )
@@ -126,7 +137,7 @@ def expected_level(plan: "Plan") -> Level:
         return Level.NONE
     if plan.release.summariser in UNPROVED or (
         plan.release.summariser == "framework"
-        and FRAMEWORKS[plan.framework.kind]().summarise.basis is Basis.AS_PUBLISHED
+        and framework_of(plan, plan.framework.kind).summarise.basis is Basis.AS_PUBLISHED
     ):
         return Level.AS_PUBLISHED
     return Level.CONDITIONAL if release_encoder(plan) is EncoderKind.PERSONAL else Level.PROVED
@@ -141,10 +152,10 @@ def focus_of(plan: "Plan") -> Focus:
 def release_encoder(plan: "Plan") -> EncoderKind:
     """Which path's features are released: the plan's choice, or the framework's."""
     if plan.release.encoder == "framework":
-        return FRAMEWORKS[plan.framework.kind]().encoder
+        return framework_of(plan, plan.framework.kind).encoder
     return EncoderKind(plan.release.encoder)
 
 
 def sharing(plan: "Plan") -> bool:
     """Whether anything is uploaded."""
-    return FRAMEWORKS[plan.framework.kind]().uploads
+    return framework_of(plan, plan.framework.kind).uploads

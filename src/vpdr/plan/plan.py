@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vpdr.errors import InvalidInput
-from vpdr.plan.combinations import check_combinations
+from vpdr.plan.combinations import check_combinations, fitted_options
 from vpdr.plan.method_sections import FrameworkSection, MechanismSection, RegulariserSection
 from vpdr.plan.sections import (
     BenchmarkSection,
@@ -80,7 +80,7 @@ def _section(name: str, make: Any, content: Mapping[str, Any]) -> Any:
     options = {}
     if "options" in fields:
         fields.pop("options")
-        options = {key: dict(value) for key, value in content.items() if isinstance(value, Mapping)}
+        options = fitted_options({k: v for k, v in content.items() if isinstance(v, Mapping)})
         content = {key: value for key, value in content.items() if key not in options}
     known(f"setting in [{name}]", content, fields)
     values = {key: fitted(f"{name}.{key}", value, fields[key].type) for key, value in content.items()}
