@@ -44,7 +44,7 @@ class Mpft(Ordinary):
 
     weight: float = 0.3  # β
     temperature: float = 4.0  # T
-    kd_tau2: bool = True  # whether the distillation is multiplied by T²
+    kd_tau2: bool = False  # whether the distillation is multiplied by T², as the released code does
     epochs: int = 20
     batch: int = 64
     hidden: int = 512
