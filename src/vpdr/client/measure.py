@@ -1,7 +1,7 @@
 """What is measured of a client after a round: all of it on the client, from private data."""
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vpdr.client.client import Client
@@ -13,20 +13,20 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @torch.no_grad()
-def accuracy(client: Client) -> dict[str, dict[str, float]]:
+def accuracy(client: Client, encoded: Float[Tensor, "n d"]) -> dict[str, dict[str, float]]:
     """Share of right answers by each way to predict, on the classes it holds (own) and on all."""
     test, train = client.shard.test, client.shard.train
     if not len(test.labels):
         return {"own": {}, "all": {}}
     held = torch.isin(test.labels, train.labels.unique())
-    right = {name: guess == test.labels for name, guess in predictions(client, test).items()}
+    right = {name: guess == test.labels for name, guess in predictions(client, test, encoded).items()}
     return {
         "own": {name: share(hits[held]) for name, hits in right.items()},
         "all": {name: share(hits) for name, hits in right.items()},
     }
 
 
-def predictions(client: Client, test: Samples) -> dict[str, Int[Tensor, " n"]]:
+def predictions(client: Client, test: Samples, encoded: Float[Tensor, "n d"]) -> dict[str, Int[Tensor, " m"]]:
     """Labels by the framework's rule, by the head, by the head on soft-clipped features, by the anchors."""
     raw = client.personal_features(test)
     head = client.model.head
@@ -34,7 +34,7 @@ def predictions(client: Client, test: Samples) -> dict[str, Int[Tensor, " n"]]:
     found = {"head": logits.argmax(1), "soft_clipped": shaped.argmax(1)}
     if client.heard is None:
         return {"framework": found["head"], **found}
-    own = ClassMeans()(client.personal_features(client.shard.train), client.shard.train.labels)
+    own = ClassMeans()(encoded, client.shard.train.labels)
     found["framework"] = client.framework.predict(View(raw, logits, own), client.heard)
     anchors = client.framework.anchors(client.heard)
     if anchors is not None and len(anchors.labels):
@@ -51,12 +51,10 @@ def share(hits: Bool[Tensor, " n"]) -> float:
 
 
 @torch.no_grad()
-def features(client: Client) -> dict[str, float]:
+def features(client: Client, raw: Float[Tensor, "n d"]) -> dict[str, float]:
     """Norms before clipping, the share beyond the clip norm, and how far the teacher is from the student."""
-    train = client.shard.train
-    if not len(train.labels):
+    if not len(raw):
         return {}
-    raw = client.personal_features(train)
     norms: Tensor = raw.norm(dim=1)
     marks = norms.quantile(torch.tensor(QUANTILES)).tolist()
     logits = client.model.head(client.guide.reshape(raw))

@@ -99,9 +99,10 @@ def _round(federation: Federation, course: Course, t: int) -> None:
 def measures(client: Client) -> dict[str, Any]:
     """All metrics of one client that do not depend on the clock."""
     spent = client.ledger.spent
+    encoded = client.personal_features(client.shard.train)
     return {
-        "accuracy": accuracy(client),
-        "features": features(client),
+        "accuracy": accuracy(client, encoded),
+        "features": features(client, encoded),
         "release": client.diagnosis,
         "epsilon": spent if math.isfinite(spent) else None,
     }

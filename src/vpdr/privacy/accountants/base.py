@@ -1,11 +1,12 @@
 """What every accountant can do, and the check that all of them share."""
 
+import math
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from vpdr.errors import InvalidInput
 from vpdr.privacy.budget import Budget
-from vpdr.privacy.events import Event, Repeated
+from vpdr.privacy.events import Event, Repeated, gaussian_precision, leaks_everything, pure_epsilons
 
 HAIR = 1e-9  # share never spent, so that no order of summation can push T releases over the budget
 
@@ -52,6 +53,14 @@ def left_for_release(budget: Budget, beside: Repeated | None) -> Budget:
     if left <= 0:
         raise InvalidInput(f"the selection leaves {left:g} of epsilon {budget.epsilon:g}: lower its share")
     return Budget(left, budget.delta)
+
+
+def composed(events: tuple[Event, ...], gaussian: Callable[[float], float]) -> float:
+    """Basic composition: Σ pure ε, plus what `gaussian` says of the precision of all Gaussians together."""
+    if leaks_everything(events):
+        return math.inf
+    precision = gaussian_precision(events)
+    return math.fsum([*pure_epsilons(events), gaussian(precision) if precision else 0.0])
 
 
 def confirmed(multiplier: float, spends: Callable[[float], float], allowed: float) -> float:

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from vpdr.privacy.accountants.base import check_rounds, confirmed, left_for_release
+from vpdr.privacy.accountants.base import check_rounds, composed, confirmed, left_for_release
 from vpdr.privacy.budget import Budget
-from vpdr.privacy.events import Event, Repeated, gaussian_precision, leaks_everything, pure_epsilons
+from vpdr.privacy.events import Event, Repeated
 from vpdr.privacy.gaussian_curve import epsilon_of, mu_of
 
 
@@ -17,11 +17,7 @@ class Exact:
 
     def epsilon(self, events: tuple[Event, ...], delta: float) -> float:
         """Σ pure ε plus the exact ε of all Gaussians together."""
-        if leaks_everything(events):
-            return math.inf
-        precision = gaussian_precision(events)
-        gaussian = epsilon_of(math.sqrt(precision), delta) if precision else 0.0
-        return math.fsum([*pure_epsilons(events), gaussian])
+        return composed(events, lambda precision: epsilon_of(math.sqrt(precision), delta))
 
     def multiplier(self, budget: Budget, rounds: int, beside: Repeated | None = None) -> float:
         """√T / μ(ε - Σ pure ε, δ)."""

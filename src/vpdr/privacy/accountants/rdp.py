@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 from vpdr.errors import InvalidInput
-from vpdr.privacy.accountants.base import check_rounds, left_for_release
+from vpdr.privacy.accountants.base import check_rounds, composed, left_for_release
 from vpdr.privacy.budget import Budget
-from vpdr.privacy.events import Event, Repeated, gaussian_precision, leaks_everything, pure_epsilons
+from vpdr.privacy.events import Event, Repeated
 from vpdr.privacy.gaussian_curve import check_delta
 
 ORDERS: tuple[float, ...] = (*(1 + k / 10 for k in range(1, 100)), *range(11, 64), 128, 256, 512)
@@ -22,11 +22,7 @@ class Rdp:
 
     def epsilon(self, events: tuple[Event, ...], delta: float) -> float:
         """Σ pure ε plus the classical conversion of the Gaussians' Rényi curve."""
-        if leaks_everything(events):
-            return math.inf
-        precision = gaussian_precision(events)
-        gaussian = converted(precision, delta) if precision else 0.0
-        return math.fsum([*pure_epsilons(events), gaussian])
+        return composed(events, lambda precision: converted(precision, delta))
 
     def multiplier(self, budget: Budget, rounds: int, beside: Repeated | None = None) -> float:
         """Bisection between fixed ends; the upper end of the last bracket."""
