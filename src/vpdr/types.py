@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,21 @@ from vpdr.privacy.terms import Receipt
 
 Losses: TypeAlias = Mapping[str, Float[Tensor, ""]]
 Memory: TypeAlias = Mapping[str, Tensor]
+
+
+@runtime_checkable
+class Inputs(Protocol):
+    """What a trainable backbone is fed: pictures or tokens of some samples, in memory or on disk. Private."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Int[Tensor, " m"]) -> "Inputs":
+        """The same source with these samples only, in this order; nothing is read yet."""
+        ...
+
+    def batch(self, rows: Int[Tensor, " b"], rng: torch.Generator | None = None) -> Tensor:
+        """These samples as one tensor; with a stream they are augmented, without one they are as they are."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

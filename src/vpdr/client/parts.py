@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vpdr.mechanisms import Mechanism, NoiseSource
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import Summariser
+from vpdr.types import Inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,12 @@ class Samples:
 
     public: Float[Tensor, "n d"]
     labels: Int[Tensor, " n"]
+    inputs: Inputs | None = None  # only for encoders that train inside the backbone
+
+    def take(self, rows: Int[Tensor, " m"]) -> "Samples":
+        """These samples only, in this order."""
+        inputs = None if self.inputs is None else self.inputs.take(rows)
+        return Samples(self.public[rows], self.labels[rows], inputs)
 
 
 @dataclass(frozen=True, slots=True)

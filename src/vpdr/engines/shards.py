@@ -55,9 +55,10 @@ def _dealt(section: BenchmarkSection, domain: str, everything: Samples, streams:
     train = keep(labels, train, section.train_fraction, streams.draw("keep", client=domain))
     parts = _parts(section, labels[train], streams.draw("skew", client=domain))
     names = [domain] if len(parts) == 1 else [f"{domain}-{number}" for number in range(1, len(parts) + 1)]
-    tested = _taken(everything, test)
+    tested = everything.take(torch.from_numpy(test))
     return {
-        name: Shard(_taken(everything, train[part]), tested) for name, part in zip(names, parts, strict=True)
+        name: Shard(everything.take(torch.from_numpy(train[part])), tested)
+        for name, part in zip(names, parts, strict=True)
     }
 
 
@@ -71,11 +72,6 @@ def _parts(section: BenchmarkSection, labels: Indices, rng: torch.Generator) -> 
     return (np.arange(len(labels)),)
 
 
-def _taken(samples: Samples, rows: Indices) -> Samples:
-    index = torch.from_numpy(rows)
-    return Samples(samples.public[index], samples.labels[index])
-
-
 def _synthetic(plan: Plan, streams: Streams, _: Progress) -> tuple[dict[str, Shard], int]:
     section = plan.benchmark
     each = max(1, section.samples // section.classes)
@@ -87,7 +83,7 @@ def _synthetic(plan: Plan, streams: Streams, _: Progress) -> tuple[dict[str, Sha
     if section.skew == "label":
         for name, shard in shards.items():
             rows = _parts(section, shard.train.labels.numpy(), streams.draw("skew", client=name))[0]
-            shards[name] = Shard(_taken(shard.train, rows), shard.test)
+            shards[name] = Shard(shard.train.take(torch.from_numpy(rows)), shard.test)
     return shards, section.classes
 
 
