@@ -45,7 +45,7 @@ def serve(
         session.next_message()
         wall = earlier + time.perf_counter() - begin
         state = {**asdict(session.progress), "wall_seconds": wall}
-        folder.save_checkpoint(plan, state, session.ledgers)
+        folder.save_checkpoint(plan, state, [])  # the clients' own ledgers are with the clients
         told(session.progress.diary[-1])
     record = finished_record(plan, session.progress.rounds, session.ledgers, wall)
     record["exchange"] = session.exchange()
