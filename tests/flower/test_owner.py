@@ -81,7 +81,7 @@ def test_a_plan_that_asks_for_more_is_refused(policy, settings, code) -> None:
         ('["igpp", "vpp"]', '["igp"]', "unknown mechanism: 'igp'"),
         ('["igpp", "vpp"]', '"igpp"', "must be a list of names"),
         ('"conditional"', '"fine"', "unknown guarantee"),
-        ('benchmark = "synthetic"', "", "either data.features"),
+        ('benchmark = "synthetic"', 'benchmark = "a"\nfeatures = "b"', "not both"),
         ('benchmark = "synthetic"', 'features = "x.npz"', "classes must be at least 1"),
         ("[data]", "[dat]", "unknown entry"),
         ("[budget]", "[budget", "not valid TOML"),

@@ -10,6 +10,7 @@ from vpdr.flower.home import Home
 from vpdr.flower.node import answer, greet
 from vpdr.flower.refusals import Code, Refused
 from vpdr.flower.wire import answer_record, read_errand, read_greeting
+from vpdr.privacy import BudgetExceeded
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
@@ -55,10 +56,17 @@ def guarded(message: "Message", context: "Context", work: Callable[[Home], "Reco
         home = home_of(context)
         return Message(work(home), reply_to=message)
     except Exception as error:  # noqa: BLE001 - whatever went wrong may hold data, and must not travel
-        code = error.code if isinstance(error, Refused) else Code.FAILED
+        code = code_of(error)
         if home is not None:
             noted(home, error)
         return Message(Error(code=REFUSED, reason=str(code)), reply_to=message)
+
+
+def code_of(error: Exception) -> Code:
+    """All that may be said of an error."""
+    if isinstance(error, BudgetExceeded):
+        return Code.BUDGET
+    return error.code if isinstance(error, Refused) else Code.FAILED
 
 
 def noted(home: Home, error: Exception) -> None:

@@ -52,7 +52,7 @@ class AllowTerms:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataTerms:
-    """Where the samples are: features in a file, or a client's part of a benchmark."""
+    """Where the samples are: features in a file, part of a benchmark, or (neither) what an app brings."""
 
     features: str = ""  # an .npz with train_x, train_y, test_x, test_y on the frozen path
     classes: int = 0  # of the features' labels; public
@@ -60,8 +60,8 @@ class DataTerms:
     settings: dict[str, Any] = field(default_factory=dict)  # of that benchmark; they win over the plan's
 
     def __post_init__(self) -> None:
-        if bool(self.features) == bool(self.benchmark):
-            raise InvalidInput("give either data.features (a file) or data.benchmark (a name)")
+        if self.features and self.benchmark:
+            raise InvalidInput("give data.features (a file) or data.benchmark (a name), not both")
         if self.features:
             at_least(1, classes=self.classes)
 
@@ -73,7 +73,7 @@ class Policy:
     name: str
     budget: BudgetTerms = field(default_factory=BudgetTerms)
     allow: AllowTerms = field(default_factory=AllowTerms)
-    data: DataTerms
+    data: DataTerms = field(default_factory=DataTerms)
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name or self.name.startswith("."):

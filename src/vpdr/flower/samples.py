@@ -27,6 +27,8 @@ def shard_of(policy: Policy, plan: Plan) -> tuple[Shard, int]:
     """The client's samples on the frozen path, and the public number of classes."""
     if policy.data.features:
         return _from_file(Path(policy.data.features), plan.model.dim), policy.data.classes
+    if not policy.data.benchmark:
+        raise Refused(Code.NO_POLICY, "the policy names no data: set data.features or data.benchmark")
     data = merged(plan.to_data(), {"benchmark": policy.data.settings})
     shards, classes = _benchmark(json.dumps(data, sort_keys=True))
     if policy.name not in shards:
