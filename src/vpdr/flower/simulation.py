@@ -1,13 +1,14 @@
 """Simulated owners: folders whose policies allow exactly what a plan asks for, and runs over them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 from vpdr.engines.build import quiet
 from vpdr.engines.shards import shards_of
 from vpdr.files import cannot_write, write_atomically
-from vpdr.flower.client_app import client_app, home_name
-from vpdr.flower.post import ServerTerms
+from vpdr.flower.client_app import HOMES, client_app, home_name
+from vpdr.flower.post import ServerTerms, TooFew
 from vpdr.flower.serve import Told, serve
 from vpdr.plan.combinations import expected_level
 from vpdr.plan.plan import Plan
@@ -61,3 +62,30 @@ def simulate_in_process(
     grid = InProcessGrid(client_app(), homes)
     terms = ServerTerms(clients=len(homes), minimum=len(homes), patience=0.0)
     return serve(grid, plan, out, terms=terms, resume=resume, told=told)
+
+
+def simulate_on_ray(
+    plan: Plan, out: Path, *, resume: bool = False, told: Told = lambda _: None, cores: int = 0
+) -> dict[str, Any]:
+    """The same with Flower's simulation engine: clients in Ray's worker processes."""
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    homes = simulated_homes(plan, out / "nodes")
+    terms = ServerTerms(clients=len(homes), minimum=len(homes))
+    found: list[dict[str, Any]] = []
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Any, _: Any) -> None:
+        found.append(serve(grid, plan, out, terms=terms, resume=resume, told=told))
+
+    os.environ[HOMES] = str((out / "nodes").resolve())  # Ray's workers inherit it
+    resources: dict[str, dict[str, Any]] = {
+        "init_args": {"num_cpus": cores or os.cpu_count() or 1, "include_dashboard": False},
+        "client_resources": {"num_cpus": 1},
+    }
+    run_simulation(app, client_app(), num_supernodes=len(homes), backend_config=resources)
+    if not found:
+        raise TooFew("the simulation ended without a result; its own messages say why")
+    return found[0]
