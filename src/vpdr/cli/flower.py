@@ -1,12 +1,14 @@
 """`vpdr flower`: the same runs with Flower between clients and server."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from vpdr.cli.printing import console, print_json
 from vpdr.cli.results import tell_run
+from vpdr.errors import InvalidInput
 
 flower = typer.Typer(
     help="Runs over Flower: an app folder, a simulation, a deployment.", no_args_is_help=True
@@ -43,6 +45,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as one JSON object.")] = False,
 ) -> None:
     """Run a plan over Flower's messages on this machine; the numbers are those of `vpdr run`."""
+    _ready()
     from vpdr.flower.server_app import single_plan
     from vpdr.flower.simulation import simulate_in_process, simulate_on_ray
     from vpdr.report.files import write_run
@@ -50,7 +53,56 @@ def simulate(
     start = simulate_on_ray if ray else simulate_in_process
     record = start(single_plan(plan, tuple(settings or ())), out, resume=resume)
     write_run(record, out)
+    _tell(record, out, as_json)
+
+
+@flower.command()
+def up(  # noqa: PLR0913 - one parameter per option of the command
+    plan: Source = "paper",
+    settings: Settings = None,
+    clients: Annotated[int, typer.Option(help="SuperNodes, one a client of the plan.", min=1)] = 4,
+    secure: Annotated[
+        bool, typer.Option("--secure/--insecure", help="TLS and node authentication, or neither.")
+    ] = True,
+    out: Annotated[Path, typer.Option(help="Folder for keys, nodes, logs and results.")] = Path("runs/up"),
+    minimum: Annotated[int, typer.Option(help="Valid answers a round needs; 0: all.", min=0)] = 0,
+    round_timeout: Annotated[float, typer.Option(help="Seconds that a round may take.")] = 600.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last round in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as one JSON object.")] = False,
+) -> None:
+    """Start a SuperLink and SuperNodes as processes on loopback, run a plan over them, and stop them."""
+    _ready()
+    from vpdr.flower.deployment import Deployment
+    from vpdr.flower.post import ServerTerms
+    from vpdr.flower.server_app import single_plan
+
+    chosen = single_plan(plan, (f"benchmark.clients={clients}", *(settings or ())))
+    terms = ServerTerms(clients=clients, minimum=minimum or clients, round_timeout=round_timeout)
+    with Deployment(folder=out, plan=chosen, secure=secure) as deployment:
+        if len(deployment.homes) != clients:
+            raise InvalidInput(f"the plan has {len(deployment.homes)} clients, --clients says {clients}")
+        if not as_json:
+            console.print(f"{clients} nodes are up; progress: {deployment.processes.logs / 'run.log'}")
+        deployment.submit(terms, resume=resume)
+        record = deployment.result()
+    _tell(record, deployment.results, as_json)
+
+
+def _ready() -> None:
+    """Flower is there, and stays at home."""
+    from importlib.util import find_spec
+
+    from vpdr.flower.offline import go_offline
+
+    if find_spec("flwr") is None:
+        raise InvalidInput("Flower is not installed; pip install 'vpdr[flower]'")
+    go_offline()
+
+
+def _tell(record: Mapping[str, Any], out: Path, as_json: bool) -> None:
     if as_json:
         print_json({**record, "out": str(out)})
-    else:
-        tell_run(record, out)
+        return
+    tell_run(record, out)
+    exchange = record["exchange"]
+    console.print(f"messages without an answer: {exchange['missing']}, dropped: {exchange['dropped']}")
