@@ -127,7 +127,7 @@ class Deployment:
         """Wait for the run's end; its record, or the reason why there is none."""
         process = self.processes.running["run"]
         process.wait(timeout)
-        self.processes.running.pop("run")
+        self.processes.forget("run")
         ended = self.results / ENDED
         told: Mapping[str, Any] = read_record(ended) if ended.exists() else {}
         if not told.get("ok"):

@@ -52,11 +52,16 @@ class Processes:
         except subprocess.TimeoutExpired:
             self.stop(name)
             raise ProcessFailed(f"{name} did not end within {timeout:g} s; see {self.logs}") from None
-        self.running.pop(name, None)
+        self.forget(name)
         said = self.log(name)[begin:]
         if code != 0:
             raise ProcessFailed(f"{name} ended with code {code}: {tail(said)}")
         return said
+
+    def forget(self, name: str) -> None:
+        """One that has ended by itself."""
+        self.running.pop(name, None)
+        (self.logs / f"{name}.pid").unlink(missing_ok=True)
 
     def log(self, name: str) -> str:
         """All that a process has said so far."""
@@ -74,6 +79,7 @@ class Processes:
         process = self.running.pop(name)
         _signal(process, signal.SIGKILL)
         process.wait()
+        self.forget(name)
 
     def stop(self, name: str) -> None:
         """Ask one to end, and after a while make it; children that outlive it are ended with it."""
@@ -84,7 +90,7 @@ class Processes:
                 process.wait(GRACE_SECONDS)
         _signal(process, signal.SIGKILL)
         process.wait()
-        (self.logs / f"{name}.pid").unlink(missing_ok=True)
+        self.forget(name)
 
     def stop_all(self) -> None:
         """In the reverse order of their start."""
