@@ -12,7 +12,7 @@ from vpdr.flower.errand import Errand
 from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.home import Home
 from vpdr.flower.refusals import Code
-from vpdr.flower.wire import errand_record, greeting_record
+from vpdr.flower.wire import errand_record, greeting_record, unpacked
 
 BAD = {
     "epsilon 100": (opening(tiny("budget.epsilon=100")), "epsilon"),
@@ -139,7 +139,8 @@ def test_an_upload_is_rebuilt_from_a_list_of_names(tmp_path: Path) -> None:
     home = one_home(tmp_path, plan)
     content = reply_to(home, errand_record(opening(plan))).content
     assert set(content) == {"upload", "facts"}
-    assert set(content["upload"]) == {"vectors", "labels"}
+    assert set(content["upload"]) == {"vectors"}
+    assert set(unpacked(content["facts"]["z"])) == {"facts", "labels"}
     assert set(content["facts"]) == {"z"}
     secret = (home.path / "dataset.json").read_text()
     assert json.loads(secret)["seal"].encode() not in content["facts"]["z"]

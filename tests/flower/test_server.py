@@ -1,7 +1,6 @@
 """A server goes on without the missing and the hostile, says who they were, and can be resumed."""
 
 import json
-import zlib
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,19 @@ from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.post import ServerTerms, TooFew
 from vpdr.flower.serve import serve
 from vpdr.flower.simulation import simulated_homes
+from vpdr.flower.wire import packed, unpacked
 from vpdr.report.files import write_run
 
 
-def forged(reply, **arrays: torch.Tensor):
+def forged(reply, labels: list | None = None, **arrays: torch.Tensor):
     """A reply whose upload was exchanged."""
-    from flwr.app import ArrayRecord
+    from flwr.app import ArrayRecord, ConfigRecord
 
     content = reply.content
     content["upload"] = ArrayRecord({**content["upload"].to_torch_state_dict(), **arrays})
+    if labels is not None:
+        told = unpacked(content["facts"]["z"])
+        content["facts"] = ConfigRecord({"z": packed({**told, "labels": labels})})
     return reply
 
 
@@ -31,8 +34,9 @@ def told(reply, **facts: object):
     """A reply whose facts were changed."""
     from flwr.app import ConfigRecord
 
-    before = json.loads(zlib.decompress(reply.content["facts"]["z"]))
-    reply.content["facts"] = ConfigRecord({"z": zlib.compress(json.dumps({**before, **facts}).encode())})
+    before = unpacked(reply.content["facts"]["z"])
+    changed = {**before, "facts": {**before["facts"], **facts}}
+    reply.content["facts"] = ConfigRecord({"z": packed(changed)})
     return reply
 
 
@@ -40,9 +44,9 @@ UPLOADS = {
     "not finite": {"vectors": torch.full((4, 12), float("nan"))},
     "shape": {"vectors": torch.zeros(4, 13)},
     "norm": {"vectors": torch.full((4, 12), 1e9)},
-    "labels": {"labels": torch.tensor([0, 1, 2, 4])},
+    "labels": {"labels": [0, 1, 2, 4]},
     "kind of numbers": {"vectors": torch.zeros(4, 12, dtype=torch.float64)},
-    "too many": {"vectors": torch.zeros(4001, 12), "labels": torch.zeros(4001, dtype=torch.int64)},
+    "too many": {"vectors": torch.zeros(4001, 12), "labels": [0] * 4001},
     "variances": {"variances": torch.full((4,), -1.0)},
 }
 
@@ -88,6 +92,25 @@ def test_facts_that_are_none_are_dropped(tmp_path: Path, facts) -> None:
     grid = FaultyGrid(simulated_homes(plan, tmp_path / "nodes"), fault)
     record = serve(grid, plan, tmp_path / "out", terms=terms())
     assert all(set(each["dropped"]) == {"client-002"} for each in record["exchange"]["messages"])
+
+
+@pytest.mark.parametrize("labels", [["a"] * 4, 3, [[0], [1, 2]], [2**70] * 4, None, {}, [0.5] * 4], ids=str)
+def test_labels_that_are_none_do_no_harm(tmp_path: Path, labels) -> None:
+    plan = tiny("run.rounds=1")
+
+    def fault(part, message, work):
+        reply = work()
+        opens = part == 1 and message.metadata.message_type == "train" and "upload" in reply.content
+        return forged(reply, labels if labels is not None else [None] * 4) if opens else reply
+
+    grid = FaultyGrid(simulated_homes(plan, tmp_path / "nodes"), fault)
+    first = serve(grid, plan, tmp_path / "out", terms=terms())["exchange"]["messages"][0]
+    assert "client-001" in {**first["missing"], **first["dropped"]} or labels == [0.5] * 4
+
+
+def test_a_bomb_is_no_answer() -> None:
+    with pytest.raises(ValueError, match="Unterminated string"):
+        unpacked(packed({"facts": "a" * 10_000_000}))
 
 
 def test_replies_that_are_no_replies(tmp_path: Path) -> None:
