@@ -51,10 +51,11 @@ class Session:
 
     def next_message(self) -> None:
         """Ask everybody, close the last round, open the next."""
-        progress, hop = self.progress, self.progress.hop + 1
+        progress, hop, begin = self.progress, self.progress.hop + 1, time.perf_counter()
         present = self.server.present(hop) if hop <= self.plan.run.rounds else []
         self.post.meet(self.plan)
         answers, missing = self.post.ask(self._errands(hop, present))
+        seconds = {"exchange": time.perf_counter() - begin}
         facts, dropped = self._checked(answers)
         uploads = self._admitted(answers, facts, dropped)
         silent = {name: facts[name].why for name in facts if facts[name].why}
@@ -63,7 +64,7 @@ class Session:
         for name, heard in facts.items():
             progress.hear(self.plan, name, heard)
         if hop > 1:
-            took = progress.diary[-1]["server_seconds"]
+            took = progress.diary[-1]["seconds"]["server"]
             progress.rounds.append(progress.closed_round(set(facts), took))
         progress.diary.append(
             {
@@ -72,13 +73,14 @@ class Session:
                 "missing": missing,
                 "dropped": dropped,
                 "silent": silent,
+                "seconds": seconds,
             }
         )
         progress.learners = [name for name in present if name in facts]
         begin = time.perf_counter()
         if hop <= self.plan.run.rounds:
             self._generate(uploads)
-        progress.diary[-1]["server_seconds"] = time.perf_counter() - begin
+        seconds["server"] = time.perf_counter() - begin
 
     def _errands(self, hop: int, present: Sequence[str]) -> dict[str, Errand]:
         """To all who have something to do, and to those of whom nothing is known yet."""
