@@ -127,6 +127,15 @@ def test_keys_are_made_once_and_kept_secret(tmp_path: Path) -> None:
     assert private.curve.name == "secp384r1"
 
 
+def test_keys_by_command(tmp_path: Path, capsys) -> None:
+    assert main(["flower", "keys", str(tmp_path / "server"), "--host", "example.org"]) == 0
+    assert main(["flower", "keys", str(tmp_path / "node"), "--node", "hospital-a"]) == 0
+    assert sorted(path.name for path in (tmp_path / "node").iterdir()) == ["hospital-a", "hospital-a.pub"]
+    assert (tmp_path / "server" / "ca.crt").exists()
+    assert main(["flower", "keys", str(tmp_path)]) == 2
+    assert "--host NAME" in capsys.readouterr().err
+
+
 CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid"
 
 

@@ -88,6 +88,25 @@ def up(  # noqa: PLR0913 - one parameter per option of the command
     _tell(record, deployment.results, as_json)
 
 
+@flower.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where keys are kept; what is there stays.")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="A name or address of the server: makes its certificate.")
+    ] = None,
+    node: Annotated[list[str] | None, typer.Option(help="A node: makes its key pair.")] = None,
+) -> None:
+    """Make a server's certificate with its authority, or a node's key pair, each on its own machine."""
+    _ready()
+    from vpdr.flower.keys import Keys
+
+    if not host and not node:
+        raise InvalidInput("say what to make: --host NAME on the server, --node NAME on a node")
+    Keys(folder).make(host or (), node or ())
+    for path in sorted(folder.iterdir()):
+        console.print(str(path))
+
+
 def _ready() -> None:
     """Flower is there, and stays at home."""
     from importlib.util import find_spec

@@ -44,7 +44,7 @@ class Keys:
     def make(self, hosts: Sequence[str], nodes: Sequence[str]) -> None:
         """Write everything that is not there yet."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self.certificate.exists():
+        if hosts and not self.certificate.exists():
             self._make_certificates(hosts)
         for node in nodes:
             if not self.node_key(node).exists():
