@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.client import Client, Habits, Model, Shard
+from vpdr.client import Client, Habits, Model, Promise, Shard
 from vpdr.encoder import Adapter, make_head
 from vpdr.engines.promises import ledger_of, promise_of
+from vpdr.engines.server import Server
 from vpdr.engines.shards import Progress, shards_of
 from vpdr.frameworks import Framework
 from vpdr.plan.combinations import framework_of, regulariser_of
@@ -29,6 +30,57 @@ class Federation:
     classes: int
     weights: Float[Tensor, "m c"]  # public weights of the clients
 
+    @property
+    def server(self) -> Server:
+        """The side that has no data."""
+        return Server(
+            plan=self.plan,
+            framework=self.framework,
+            names=tuple(client.id for client in self.clients),
+            classes=self.classes,
+            weights=self.weights,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """What all clients of a plan have in common; each is cut from it with its own data."""
+
+    plan: Plan
+    classes: int
+    framework: Framework[Any]
+    promise: Promise
+    start: Model
+    streams: Streams
+
+    @classmethod
+    def of(cls, plan: Plan, classes: int) -> "Pattern":
+        """As the plan says; no data are needed for it."""
+        streams = Streams(plan.run.seed)
+        framework = framework_of(plan, plan.framework.kind)
+        return cls(
+            plan=plan,
+            classes=classes,
+            framework=framework,
+            promise=promise_of(plan, framework, classes, streams),
+            start=_start(plan, classes, streams),
+            streams=streams,
+        )
+
+    def client(self, name: str, shard: Shard) -> Client:
+        """A client before its first round."""
+        return Client(
+            id=name,
+            shard=shard,
+            model=copy.deepcopy(self.start),
+            framework=self.framework,
+            promise=self.promise,
+            regulariser=regulariser_of(self.plan),
+            ledger=ledger_of(self.plan, name),
+            habits=_habits(self.plan, self.classes),
+            streams=self.streams,
+        )
+
 
 def quiet(name: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
@@ -36,30 +88,13 @@ def quiet(name: str, done: int, total: int) -> None:
 
 def build(plan: Plan, progress: Progress = quiet) -> Federation:
     """Load the data and make every client as the plan says."""
-    streams = Streams(plan.run.seed)
-    shards, classes = shards_of(plan, streams, progress)
-    framework = framework_of(plan, plan.framework.kind)
-    promise = promise_of(plan, framework, classes, streams)
-    start = _start(plan, classes, streams)
-    clients = tuple(
-        Client(
-            id=name,
-            shard=shards[name],
-            model=copy.deepcopy(start),
-            framework=framework,
-            promise=promise,
-            regulariser=regulariser_of(plan),
-            ledger=ledger_of(plan, name),
-            habits=_habits(plan, classes),
-            streams=streams,
-        )
-        for name in sorted(shards)
-    )
+    shards, classes = shards_of(plan, Streams(plan.run.seed), progress)
+    pattern = Pattern.of(plan, classes)
     return Federation(
         plan=plan,
-        clients=clients,
-        framework=framework,
-        streams=streams,
+        clients=tuple(pattern.client(name, shards[name]) for name in sorted(shards)),
+        framework=pattern.framework,
+        streams=pattern.streams,
         classes=classes,
         weights=_weights(plan, [shards[name] for name in sorted(shards)], classes),
     )
