@@ -97,7 +97,7 @@ def pooled_quickstart(
     benchmark = load_quickstart(samples)
     backbone = load_lite0()
     features = []
-    for domain in benchmark.domains:
+    for domain in benchmark.pictures:
 
         def told(done: int, total: int, name: str = domain.name) -> None:
             progress(name, done, total)
