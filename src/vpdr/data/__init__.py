@@ -5,9 +5,11 @@ from vpdr.data.domains import Benchmark, Domain, Roll, TextDomain
 from vpdr.data.manifest import Manifest, Portion
 from vpdr.data.partition import dirichlet, keep, skew_labels, split_train_test
 from vpdr.data.quickstart import load_quickstart
+from vpdr.data.sources import SOURCES, Source
 from vpdr.data.synthetic import Shard, blobs
 
 __all__ = [
+    "SOURCES",
     "Benchmark",
     "Division",
     "Domain",
@@ -15,6 +17,7 @@ __all__ = [
     "Portion",
     "Roll",
     "Shard",
+    "Source",
     "TextDomain",
     "blobs",
     "dirichlet",
