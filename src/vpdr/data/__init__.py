@@ -4,6 +4,7 @@ from vpdr.data.division import Division, divide, parts_of
 from vpdr.data.domains import Benchmark, Domain, Roll, TextDomain
 from vpdr.data.manifest import Manifest, Portion
 from vpdr.data.partition import dirichlet, keep, skew_labels, split_train_test
+from vpdr.data.pictures import Pictures
 from vpdr.data.quickstart import load_quickstart
 from vpdr.data.sources import SOURCES, Source
 from vpdr.data.synthetic import Shard, blobs
@@ -14,6 +15,7 @@ __all__ = [
     "Division",
     "Domain",
     "Manifest",
+    "Pictures",
     "Portion",
     "Roll",
     "Shard",

@@ -3,21 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import UInt8
 
+from vpdr.cache import name_of
 from vpdr.data.findings import Findings
 from vpdr.data.partition import Indices
 
 
+@runtime_checkable
 class Raster(Protocol):
     """Pictures that can be had at any size, some at a time."""
 
     def __len__(self) -> int: ...
 
-    @property
     def fingerprint(self) -> str:
         """Another one whenever the files are others."""
         ...
@@ -51,7 +52,7 @@ class Found:
         return np.arange(len(self.labels) - self.tested, len(self.labels))
 
 
-def fingerprint(paths: Sequence[Path]) -> str:
+def files_digest(paths: Sequence[Path]) -> str:
     """Names, sizes and times of files: cheap, and other files have others."""
     stats = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    return repr(stats)
+    return name_of(stats)

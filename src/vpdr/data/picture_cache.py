@@ -27,7 +27,7 @@ def cached_pictures(
     """
     side = raster.side(pixels)
     shape = (len(raster), side, side, 3)
-    name = name_of("pictures", PIXELS_VERSION, label, shape, raster.fingerprint)
+    name = name_of("pictures", PIXELS_VERSION, label, shape, raster.fingerprint())
     path = (default_folder() if folder is None else folder) / f"{name}.npy"
     if (mapped := _mapped(path, shape)) is not None:
         progress(len(raster), len(raster))

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from vpdr.data.findings import DAMAGE, Findings
-from vpdr.data.found import fingerprint
+from vpdr.data.found import files_digest
 from vpdr.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -23,10 +22,14 @@ class Stack:
     """Small pictures that came as one array, grey or in colour."""
 
     images: UInt8[np.ndarray, "n s s"] | UInt8[np.ndarray, "n s s 3"]
-    fingerprint: str
+    origin: str  # a digest of its files
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def fingerprint(self) -> str:
+        """Of the files that the array was in."""
+        return self.origin
 
     def side(self, pixels: int) -> int:
         """Never more than they have."""
@@ -56,10 +59,9 @@ class PictureFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
-    @cached_property
     def fingerprint(self) -> str:
         """Of all files, in their order."""
-        return fingerprint(self.paths)
+        return files_digest(self.paths)
 
     def side(self, pixels: int) -> int:
         """As the model wants them: what the files have differs from one to the next."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from vpdr.data.findings import Findings
-from vpdr.data.found import Found, fingerprint
+from vpdr.data.found import Found, files_digest
 from vpdr.data.partition import Indices
 from vpdr.data.rasters import Stack
 
@@ -49,4 +49,4 @@ def joined(train: Half | None, test: Half | None, paths: Sequence[Path], finding
         )
         return None
     images, labels = np.concatenate([train[0], test[0]]), np.concatenate([train[1], test[1]])
-    return Found(labels=labels, content=Stack(images, fingerprint(paths)), tested=len(test[1]))
+    return Found(labels=labels, content=Stack(images, files_digest(paths)), tested=len(test[1]))

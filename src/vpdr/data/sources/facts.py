@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+_NAMED = 3  # classes in one line
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DomainFacts:
@@ -43,8 +45,9 @@ class Count:
         if len(self.expected) != len(self.classes):
             return [words]
         rows = zip(class_names, self.expected, self.classes, strict=True)
-        others = [f"{name} {got} for {expected}" for name, expected, got in rows if expected != got]
-        return [f"{words} ({', '.join(others)})"]
+        others = [f"{name} {got:,} for {expected:,}" for name, expected, got in rows if expected != got]
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        return [f"{words} ({', '.join(others[:_NAMED])}{more})"]
 
 
 @dataclass(frozen=True, slots=True)
