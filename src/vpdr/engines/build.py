@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import Client, Habits, Model, Shard
-from vpdr.encoder import Adapter, make_head
+from vpdr.encoder import Shape, Trunk, make_encoder, make_head
 from vpdr.engines.promises import ledger_of, promise_of
 from vpdr.engines.shards import Progress, shards_of
 from vpdr.frameworks import Framework
@@ -65,14 +65,15 @@ def build(plan: Plan, progress: Progress = quiet) -> Federation:
     )
 
 
-def _start(plan: Plan, classes: int, streams: Streams) -> Model:
-    """The initial adapter and head: the same for all clients, as copies of one model."""
+def _start(plan: Plan, classes: int, streams: Streams, trunk: Trunk | None = None) -> Model:
+    """The initial encoder and head: the same for all clients, as copies of one model."""
     model = plan.model
-    adapter = Adapter(model.dim, model.width, model.dropout, rng=streams.draw("adapter"))
+    shape = Shape(width=model.width, dropout=model.dropout)
+    encoder = make_encoder(shape, model.dim, trunk, rng=streams.draw("adapter"))
     head = make_head(
         model.dim, classes, rng=streams.draw("head"), hidden=(model.hidden,), dropout=model.dropout
     )
-    return Model(adapter.eval(), head.eval())
+    return Model(encoder.eval(), head.eval())
 
 
 def _habits(plan: Plan, classes: int) -> Habits:

@@ -13,7 +13,7 @@ from vpdr.data.domains import Benchmark
 from vpdr.data.partition import Indices, dirichlet, keep, skew_labels, split_train_test
 from vpdr.data.quickstart import load_quickstart
 from vpdr.data.synthetic import blobs
-from vpdr.encoder import POOLED_DIM, cached_pooled, load_lite0, make_path
+from vpdr.encoder import cached_pooled, load_backbone, make_path
 from vpdr.plan.plan import Plan
 from vpdr.plan.sections import BenchmarkSection
 from vpdr.plan.values import known
@@ -36,7 +36,7 @@ def _quickstart(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[
     model = plan.model
     path = make_path(
         model.projection,
-        POOLED_DIM,
+        pooled[0].shape[1],
         model.dim,
         rng=streams.draw("projection"),
         scale=model.projection_scale,
@@ -90,10 +90,10 @@ def _synthetic(plan: Plan, streams: Streams, _: Progress) -> tuple[dict[str, Sha
 @lru_cache(maxsize=2)  # every run of a comparison uses the same features
 def pooled_quickstart(
     samples: int, pixels: int, progress: Progress
-) -> tuple[Benchmark, tuple[Float[Tensor, "n 1280"], ...]]:
+) -> tuple[Benchmark, tuple[Float[Tensor, "n p"], ...]]:
     """The embedded benchmark with its pooled features, from the cache where they are there."""
     benchmark = load_quickstart(samples)
-    backbone = load_lite0()
+    backbone = load_backbone("efficientnet_lite0")
     features = []
     for domain in benchmark.domains:
 
