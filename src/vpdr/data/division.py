@@ -1,6 +1,6 @@
 """How a benchmark is divided: the rule, and its draw from named streams."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ class Division:
 
     test_fraction: float = 0.2  # where the benchmark has no official test set
     train_fraction: float = 1.0  # of what is left for training
-    validation_fraction: float = 0.0  # of each client's training samples, taken away from them
+    validation_fraction: float = (
+        0.0  # of what is left for training; from what is not kept, where that is enough
+    )
     skew: str = "domain"
     concentration: float = 0.1  # α of the label skew
     clients: int = 20  # that share the pool
@@ -52,9 +54,7 @@ def divide(benchmark: Benchmark, division: Division, streams: Streams) -> Manife
         train, test = dealt.train, _TESTS[division.test](labels, dealt, streams)
         held = train[:0]
         if division.validation_fraction > 0:
-            rng = streams.draw("validation", client=dealt.client)
-            kept, away = split_train_test(labels[train], division.validation_fraction, rng)
-            train, held = train[kept], train[away]
+            train, held = _held_out(labels, dealt, division, streams)
         portions.append(
             Portion(client=dealt.client, domain=dealt.domain, train=train, validation=held, test=test)
         )
@@ -65,6 +65,18 @@ def divide(benchmark: Benchmark, division: Division, streams: Streams) -> Manife
         labels=digest_of(benchmark),
         portions=tuple(portions),
     )
+
+
+def _held_out(
+    labels: Indices, dealt: Portion, division: Division, streams: Streams
+) -> tuple[Indices, Indices]:
+    """Training and validation rows; what the division leaves unused is held out before any training row."""
+    rng, unused = streams.draw("validation", client=dealt.client), dealt.validation
+    wanted = max(1, whole_part(division.validation_fraction * (len(dealt.train) + len(unused))))
+    if len(unused) >= wanted:
+        return dealt.train, keep(labels, unused, wanted, rng)
+    kept, away = split_train_test(labels[dealt.train], division.validation_fraction, rng)
+    return dealt.train[kept], dealt.train[away]
 
 
 def parts_of(labels: Indices, division: Division, rng: torch.Generator) -> tuple[Indices, ...]:
@@ -78,8 +90,8 @@ def parts_of(labels: Indices, division: Division, rng: torch.Generator) -> tuple
     return (np.arange(len(labels)),)
 
 
-def _split(domain: Roll, division: Division, streams: Streams) -> tuple[Indices, Indices]:
-    """The rows of a domain that may be trained on, and its test rows."""
+def _split(domain: Roll, division: Division, streams: Streams) -> tuple[Indices, Indices, Indices]:
+    """The rows of a domain that are trained on, those that are left unused, and its test rows."""
     strata = domain.labels if division.stratified else np.zeros_like(domain.labels)
     if domain.official_test is None:
         rng = streams.draw("split", client=domain.name)
@@ -95,17 +107,21 @@ def _split(domain: Roll, division: Division, streams: Streams) -> tuple[Indices,
     amount: int | float = division.train_fraction
     if domain.whole is not None:
         amount = min(len(train), max(1, whole_part(division.train_fraction * domain.whole)))
-    return keep(strata, train, amount, streams.draw("keep", client=domain.name)), test
+    kept = keep(strata, train, amount, streams.draw("keep", client=domain.name))
+    return kept, np.setdiff1d(train, kept), test
 
 
 def _by_domain(benchmark: Benchmark, division: Division, streams: Streams) -> list[Portion]:
     portions, start = [], 0
     for domain in benchmark.domains:
-        train, test = _split(domain, division, streams)
+        train, unused, test = _split(domain, division, streams)
         parts = parts_of(domain.labels[train], division, streams.draw("skew", client=domain.name))
         for number, part in enumerate(parts, 1):
             name = domain.name if len(parts) == 1 else f"{domain.name}-{number}"
-            portions.append(Portion.dealt(name, domain.name, start + train[part], start + test))
+            dealt = Portion.dealt(name, domain.name, start + train[part], start + test)
+            # With skewed labels, samples that nobody trains on are not like the client's own.
+            alike_rows = start + unused if division.skew == "domain" else unused[:0]
+            portions.append(replace(dealt, validation=alike_rows))
         start += len(domain)
     return portions
 
@@ -113,7 +129,7 @@ def _by_domain(benchmark: Benchmark, division: Division, streams: Streams) -> li
 def _from_pool(benchmark: Benchmark, division: Division, streams: Streams) -> list[Portion]:
     trains, tests, start = [], [], 0
     for domain in benchmark.domains:
-        train, test = _split(domain, division, streams)
+        train, _, test = _split(domain, division, streams)
         trains.append(start + train)
         tests.append(start + test)
         start += len(domain)

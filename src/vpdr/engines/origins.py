@@ -44,7 +44,7 @@ def _public(source: Source) -> Origin:
     return Origin(load=load, division=source.division, flips=source.flips)
 
 
-def _quickstart(section: BenchmarkSection, pixels: int, progress: Progress) -> Benchmark:
+def _quickstart(section: BenchmarkSection, _pixels: int, _progress: Progress) -> Benchmark:
     known("domain of quickstart", section.domains, NAMES)
     whole = load_quickstart(section.samples)
     chosen = tuple(domain for domain in whole.domains if domain.name in (section.domains or NAMES))

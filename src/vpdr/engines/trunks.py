@@ -9,15 +9,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.data import Benchmark, Domain, Pictures, Roll, TextDomain
-from vpdr.encoder import BACKBONES, Backbone, Member, Trunk, cached_pooled, family_member, load_backbone, path_of
+from vpdr.encoder import (
+    BACKBONES,
+    PLACEMENTS,
+    Backbone,
+    Member,
+    Trunk,
+    cached_pooled,
+    family_member,
+    load_backbone,
+    path_of,
+)
 from vpdr.engines.origins import ORIGINS, Progress
 from vpdr.errors import InvalidInput
 from vpdr.plan.plan import Plan
 from vpdr.plan.sections import BenchmarkSection
 from vpdr.rng import Streams
 from vpdr.types import Inputs
-
-FED = {"blocks", "all-blocks"}  # placements of adapters that need the samples themselves
 
 
 def member_of(plan: Plan, index: int) -> Member:
@@ -79,7 +87,7 @@ def wanted(plan: Plan, backbone: Backbone, progress: Progress) -> Wanted:
     """All that its features depend on."""
     section = plan.benchmark
     name = (section.kind, section.root, section.samples, tuple(section.domains), backbone.pixels)
-    return Wanted(section, name, backbone, plan.model.adapters in FED, progress)
+    return Wanted(section, name, backbone, PLACEMENTS[plan.model.adapters] is not None, progress)
 
 
 @lru_cache(maxsize=4)  # every run of a comparison uses the same features
