@@ -41,10 +41,9 @@ def read_news(root: Path, domain: str, findings: Findings) -> Found | None:
             parts.append(_articles(table, findings))
     if len(parts) < 2:
         return None
-    numbers = np.array(parts[0].labels + parts[1].labels, dtype=np.int64)
-    if len(numbers) == 0:
-        findings.broken(f"{domain}: expected rows with a label and a text, found none; fetch the files again")
+    if not all(part.labels for part in parts):
         return None
+    numbers = np.array(parts[0].labels + parts[1].labels, dtype=np.int64)
     first = 0 if numbers.min() == 0 else 1
     return Found(
         labels=numbers - first, content=tuple(parts[0].texts + parts[1].texts), tested=len(parts[1].labels)
@@ -65,6 +64,8 @@ def _articles(table: Table, findings: Findings) -> Articles:
         else:
             articles.labels.append(int(row[label]))
             articles.texts.append(text)
+    if not articles.labels:
+        findings.broken(f"{table.name}: expected rows with a label and a text, found none; fetch it again")
     return articles
 
 
