@@ -1,5 +1,7 @@
 """Pictures are decoded once, and what lies in the cache is whole or not there."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -101,3 +103,15 @@ def test_a_labels_roll_decodes_nothing(tmp_path, monkeypatch):
         class_folders(tmp_path / name, PACS.class_names, each=1)
     monkeypatch.setattr(rasters, "_decoded", lambda path: pytest.fail("decoded"))
     assert len(PACS.roll(tmp_path).labels) == 28
+
+
+def test_memory_holds_a_block_however_many_pictures_there_are(files, tmp_path):
+    many = files * 80  # 60 MB of pixels
+    tracemalloc.start()
+    try:
+        images = cached(many, tmp_path / "cache", pixels=224)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert images.nbytes > 60e6
+    assert peak < 30e6

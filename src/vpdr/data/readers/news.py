@@ -13,6 +13,7 @@ from vpdr.data.readers.tables import Table, read_table
 
 _LABELS = ("label", "class", "class index", "class_index", "category", "labels")
 _TEXTS = ("title", "description", "text", "content")
+_NAMES = ("{}", "ag*{}*", "*{}*")  # of the files, the likeliest first
 _CLASSES = 4
 _NOTE = 10  # a column whose values each come back this often, on average, is no text
 
@@ -29,7 +30,8 @@ def read_news(root: Path, domain: str, findings: Findings) -> Found | None:
     """The training and the test file as one domain, the test rows last."""
     parts = []
     for part in ("train", "test"):
-        path = find_file(root, (f"*{part}*.csv", f"*{part}*.csv.gz"))
+        names = tuple(f"{name}.csv{packed}" for name in _NAMES for packed in ("", ".gz"))
+        path = find_file(root, tuple(name.format(part) for name in names))
         if path is None:
             findings.broken(
                 f"{domain}: expected a file *{part}*.csv or .csv.gz below {findings.root}, found none; "
