@@ -10,6 +10,7 @@ import click
 import typer
 
 from vpdr.cli.calibrate import calibrate
+from vpdr.cli.data import data
 from vpdr.cli.ledger import ledger
 from vpdr.cli.run import run
 from vpdr.errors import VpdrError
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
+app.add_typer(data, name="data")
 
 
 @app.callback()
