@@ -1,7 +1,7 @@
 """How a network sees a picture: its size and its own normalisation."""
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ HALVES = Normalisation((127.5,) * 3, (127.5,) * 3)
 IMAGENET = Normalisation((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 
 
+@runtime_checkable
 class Eye(Protocol):
     """What turns raw inputs of one modality into what a network is fed."""
 
