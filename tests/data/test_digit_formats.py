@@ -1,5 +1,7 @@
 """The four digit sets in every format in which they are handed out."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -156,3 +158,21 @@ def test_published_sizes_add_up():
         "svhn": (73_257, 26_032),
         "syn": (10_000, 2_000),
     }
+
+
+def test_a_missing_package_for_h5_is_said_with_its_cure(tmp_path, monkeypatch):
+    made.usps_h5(tmp_path / "usps.h5")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    (line,) = DIGITS.check(tmp_path, only=["usps"]).findings
+    assert line.startswith("usps.h5: expected the package h5py")
+    assert line.endswith("run pip install 'vpdr[data]'")
+
+
+def test_what_cannot_be_read_is_said(tmp_path, monkeypatch):
+    def forbidden(root, domain, findings):
+        raise PermissionError(13, "Permission denied", str(root))
+
+    source = type(DIGITS)(**{**vars(DIGITS), "read": forbidden})
+    findings = source.check(tmp_path).findings
+    assert len(findings) == 4
+    assert findings[0].startswith("mnist: cannot read")

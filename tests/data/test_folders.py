@@ -122,11 +122,18 @@ def test_a_missing_domain_is_named_and_going_without_must_be_said(copy):
 def test_other_files_and_hidden_ones_do_no_harm(copy):
     (copy / "photo/dog/notes.txt").write_text("x")
     (copy / "photo/dog/.DS_Store").write_text("x")
+    (copy / "photo/dog/._pic_000.png").write_text("x")
     (copy / ".git").mkdir()
     (copy / "__MACOSX").mkdir()
     benchmark = PACS.load(copy, pixels=16)
     assert any("photo/dog/notes.txt: expected a picture" in remark for remark in benchmark.remarks)
     assert len(benchmark.pictures[0]) == 21
+
+
+def test_a_link_to_another_disk_is_followed(tmp_path, plain):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "pacs").symlink_to(plain)
+    assert len(PACS.roll(tmp_path / "here").labels) == 84
 
 
 def test_an_empty_class_folder_is_named(copy):
