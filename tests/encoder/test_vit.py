@@ -67,6 +67,15 @@ def test_the_folder_says_how_it_divides_by_small_deviations(checkpoint, tmp_path
     assert {part.eps for part in network.modules() if isinstance(part, torch.nn.LayerNorm)} == {1e-6}
 
 
+def test_other_constants_are_other_weights_to_the_cache(checkpoint, tmp_path):
+    folder, _ = checkpoint
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    plain = load_backbone("vit_tiny", str(tmp_path)).digest
+    (tmp_path / "config.json").write_text('{"layer_norm_eps": 1e-06}')
+    assert load_backbone("vit_tiny", str(tmp_path)).digest == f"{plain}-1e-06"
+    assert load_backbone("vit_tiny", str(folder)).digest == plain
+
+
 def test_the_folder_says_how_pictures_are_normalised(checkpoint, tmp_path):
     folder, _ = checkpoint
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())

@@ -56,7 +56,7 @@ def _stored(network: Network, name: str, weights: str) -> tuple[Eye, str]:
     path = _found(entry, name, weights)
     tensors, digest = read_weights(path, name)
     _fill(network, renamed(tensors, entry.rules), name, path)
-    _settle(network, path)
+    digest += _settle(network, path)
     if entry.pixels:
         return Lens(_normalisation(entry, path), entry.pixels), digest
     return reader_from(path if path.is_dir() else path.parent), digest
@@ -102,12 +102,15 @@ def _fill(network: Network, tensors: dict[str, Tensor], name: str, path: Path) -
     network.load_state_dict(wanted, assign=True)
 
 
-def _settle(network: Network, path: Path) -> None:
-    """Take over the one constant that no tensor tells: checkpoints of one shape differ in it."""
+def _settle(network: Network, path: Path) -> str:
+    """Take over the one constant that no tensor tells: checkpoints of one shape differ in it. Its mark."""
     eps = _said(path, "config.json").get("layer_norm_eps")
-    for part in network.modules():
-        if isinstance(part, nn.LayerNorm) and isinstance(eps, float):
-            part.eps = eps
+    norms = [part for part in network.modules() if isinstance(part, nn.LayerNorm) and part.eps != eps]
+    if not isinstance(eps, float) or not norms:
+        return ""
+    for part in norms:
+        part.eps = eps
+    return f"-{eps:g}"
 
 
 def _said(path: Path, file: str) -> dict[str, Any]:
