@@ -66,7 +66,7 @@ def test_without_a_package_the_line_says_where_weights_are(monkeypatch):
 
 
 def test_a_missing_folder_an_empty_one_and_a_missing_file_are_one_line(tmp_path):
-    with pytest.raises(InvalidInput, match="cannot read the weights .*none: No such file"):
+    with pytest.raises(InvalidInput, match=r"cannot read the weights .*none: No such file"):
         load_backbone("resnet18", str(tmp_path / "none"))
     with pytest.raises(
         InvalidInput, match=r"expected model.safetensors or pytorch_model.bin in .* found neither"
@@ -96,13 +96,20 @@ def test_the_first_missing_tensor_and_the_first_wrong_shape_are_named(tmp_path, 
     torch.save(tensors, tmp_path / "missing.pth")
     with pytest.raises(InvalidInput, match=r"found no tensor for 'layer3.0.conv1.weight'"):
         load_backbone("resnet18", str(tmp_path / "missing.pth"))
+    torch.save(state(resnet18), tmp_path / "small.pth")
     with pytest.raises(InvalidInput, match=r"found no tensor for 'layer1.2.conv1.weight'"):
-        torch.save(state(resnet18), tmp_path / "small.pth")
         load_backbone("resnet34", str(tmp_path / "small.pth"))
     torch.save(state(vit_tiny), tmp_path / "tiny.pth")
     expected = re.escape("expected (1, 1, 384) for 'token' of vit_small, got (1, 1, 192)")
     with pytest.raises(InvalidInput, match=expected):
         load_backbone("vit_small", str(tmp_path / "tiny.pth"))
+
+
+def test_a_deeper_network_is_not_taken_for_a_shallower_one(tmp_path, resnet18):
+    deeper = state(resnet18) | {"layer1.2.conv1.weight": torch.zeros(64, 64, 3, 3)}
+    torch.save(deeper, tmp_path / "deeper.pth")
+    with pytest.raises(InvalidInput, match=r"found 'layer1.2.conv1.weight', which it does not have"):
+        load_backbone("resnet18", str(tmp_path / "deeper.pth"))
 
 
 def test_what_trainers_save_around_a_state_dict_is_looked_through(tmp_path, resnet18):
@@ -121,7 +128,7 @@ def test_an_image_backbone_refuses_what_is_no_picture(lite0, raw):
 
 def test_a_text_backbone_refuses_pictures_and_one_text(minilm):
     with pytest.raises(
-        InvalidInput, match="expected a list of texts .* got a ndarray; choose an image backbone"
+        InvalidInput, match=r"expected a list of texts .* got a ndarray; choose an image backbone"
     ):
         minilm.pooled(pictures())
     with pytest.raises(InvalidInput, match="got one text"):

@@ -29,7 +29,9 @@ def loaded():
     kept = {}
 
     def load(name):
-        return kept.setdefault(name, load_backbone(name, "random"))
+        if name not in kept:
+            kept[name] = load_backbone(name, "random")
+        return kept[name]
 
     return load
 

@@ -58,6 +58,24 @@ def test_other_sizes_stretch_the_positions_as_the_library_does(checkpoint):
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+def test_the_folder_says_how_it_divides_by_small_deviations(checkpoint, tmp_path):
+    folder, _ = checkpoint
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    assert load_backbone("vit_tiny", str(tmp_path)).network.norm.eps == 1e-12
+    (tmp_path / "config.json").write_text('{"layer_norm_eps": 1e-06}')
+    network = load_backbone("vit_tiny", str(tmp_path)).network
+    assert {part.eps for part in network.modules() if isinstance(part, torch.nn.LayerNorm)} == {1e-6}
+
+
+def test_other_constants_are_other_weights_to_the_cache(checkpoint, tmp_path):
+    folder, _ = checkpoint
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    plain = load_backbone("vit_tiny", str(tmp_path)).digest
+    (tmp_path / "config.json").write_text('{"layer_norm_eps": 1e-06}')
+    assert load_backbone("vit_tiny", str(tmp_path)).digest == f"{plain}-1e-06"
+    assert load_backbone("vit_tiny", str(folder)).digest == plain
+
+
 def test_the_folder_says_how_pictures_are_normalised(checkpoint, tmp_path):
     folder, _ = checkpoint
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
@@ -81,7 +99,7 @@ def test_twelve_blocks_with_adapters_at_224_pixels_train(source, vit_tiny, check
         assert torch.equal(personal(public, inputs), public), "at the start they are the public features"
     before = {name: value.clone() for name, value in backbone.network.state_dict().items()}
     target = torch.randn(2, 16, generator=stream("target"))
-    optimiser = torch.optim.Adam(personal.parameters(), lr=1e-2)
+    optimiser = torch.optim.Adam(personal.parameters(), lr=1e-3)
     losses = []
     for _ in range(3):
         loss = (personal(public, inputs) - target).square().mean()
