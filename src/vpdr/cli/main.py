@@ -11,6 +11,7 @@ import typer
 
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.ledger import ledger
+from vpdr.cli.reproduce import reproduce
 from vpdr.cli.run import run
 from vpdr.errors import VpdrError
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
+app.command()(reproduce)
 
 
 @app.callback()

@@ -1,0 +1,150 @@
+"""From a table's axes to plans: one cell for each data set, framework, method and point."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from vpdr.engines.sweep import Job
+from vpdr.plan import Plan
+from vpdr.plan.combinations import NOT_PRIVATE, WITHOUT_SETTINGS, sharing
+from vpdr.plan.sources import read_builtin
+from vpdr.plan.values import merged
+from vpdr.reproduce.catalogue import Study, setting
+from vpdr.reproduce.wish import Wish
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a cell stands on the axes."""
+
+    dataset: str
+    framework: str
+    method: str
+    point: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One number of a table before it is there: its plans by R (seed 0), or why it cannot run."""
+
+    places: tuple[Place, ...]  # more than one where an axis changes nothing for the method
+    plans: Mapping[float | None, Plan] = field(default_factory=dict)  # None: R plays no part
+    why_not: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """The first of its places."""
+        return self.places[0]
+
+    def plan(self, radius: float | None, seed: int) -> Plan:
+        """One run of this cell."""
+        plan = self.plans[radius]
+        return replace(plan, run=replace(plan.run, seed=seed))
+
+    def identity(self, radius: float | None, seed: int) -> str:
+        """The name of everything that decides its result."""
+        return self.plan(radius, seed).identity
+
+    def job(self, radius: float | None, seed: int, out: Path) -> Job:
+        """The same run with its folder."""
+        plan = self.plan(radius, seed)
+        return Job(self.place.dataset, self.place.method, plan, out / plan.identity)
+
+
+def cells_of(study: Study, wish: Wish) -> list[Cell]:
+    """All cells in the order of the table; those with the same plans are one."""
+    found: dict[tuple[str, ...], Cell] = {}
+    for place, point in _places(study, wish):
+        cell = _cell(study, wish, place, point)
+        key = (place.dataset, *(plan.identity for plan in cell.plans.values()))
+        if cell.why_not is not None:
+            key = (str(place),)
+        if key in found:
+            cell = replace(found[key], places=(*found[key].places, place))
+        found[key] = cell
+    return list(found.values())
+
+
+def _places(study: Study, wish: Wish) -> Iterator[tuple[Place, Data]]:
+    for dataset in study.datasets:
+        for point, changes in wish.points_of(study, dataset).items():
+            for framework in study.frameworks:
+                for method in study.methods:
+                    place = Place(dataset=dataset, framework=framework, method=method, point=point)
+                    yield place, changes
+
+
+def _cell(study: Study, wish: Wish, place: Place, point: Data) -> Cell:
+    arm = study.arm(place.method)
+    if arm is None:
+        return Cell(places=(place,), why_not=f"no method named {place.method} in this version")
+    why_not = missing(study, wish, place.dataset)
+    if why_not is not None:
+        return Cell(places=(place,), why_not=why_not)
+    base = merged(_base(study, wish, place.dataset), {"framework": {"kind": place.framework}})
+    data = merged(merged(merged(base, wish.wanted), point), arm)  # an arm stays what it is
+    plan = Plan.from_data(_without_idle(data))
+    plans = {radius: _at(plan, radius) for radius in _radii(plan, wish.radii_of(study))}
+    return Cell(places=(place,), plans=plans)
+
+
+def missing(study: Study, wish: Wish, dataset: str) -> str | None:
+    """What keeps a data set's rows from being run, if anything does."""
+    if dataset not in wish.data:
+        return None if wish.smoke else f"no --data {dataset}=DIR"
+    backbone = wish.backbone_of(dataset)
+    given = wish.weights is not None or backbone in setting()["backbones"]["installed"]
+    if not given or (study.families and wish.weights is None):
+        wanted = "the family's backbones" if study.families else backbone
+        return f"no --weights for {wanted}"
+    return None
+
+
+def _base(study: Study, wish: Wish, dataset: str) -> dict[str, Any]:
+    """The plan before framework, method and point."""
+    told = setting()
+    base = merged(read_builtin("presets", study.preset), {"run": {"name": study.id}})
+    base = merged(base, study.plan)
+    if dataset in wish.data:
+        base = merged(base, _given(wish, dataset, told))
+    else:
+        base = merged(base, told["smoke"]["fallback"]["plan"])
+    return merged(base, told["smoke"]["plan"]) if wish.smoke else base
+
+
+def _given(wish: Wish, dataset: str, told: Data) -> dict[str, Any]:
+    """A data set of the user's disk, with the backbone that sees it."""
+    own = told["datasets"][dataset]
+    backbone = wish.backbone_of(dataset)
+    installed = backbone in told["backbones"]["installed"]
+    model = dict(told["backbones"]["installeds" if installed else "papers"], backbone=backbone)
+    model |= {k: v for k, v in (("weights", wish.weights), ("adapters", wish.adapters)) if v is not None}
+    run = {} if wish.device is None else {"device": wish.device}
+    own_plan = merged(own["plan"], {"benchmark": {"root": str(wish.data[dataset])}})
+    return merged(own_plan, {"model": model, "run": run})
+
+
+def _without_idle(data: Data) -> Data:
+    """Settings that nobody reads are left at their defaults, so that equal runs have equal names."""
+    plan = Plan.from_data(data)
+    idle: tuple[str, ...] = ()
+    if not sharing(plan):
+        idle = ("mechanism", "budget", "release", "weights")
+    elif plan.mechanism.kind in NOT_PRIVATE:
+        idle = ("budget",)
+    return {name: table for name, table in data.items() if name not in idle}
+
+
+def _radii(plan: Plan, grid: tuple[float, ...]) -> tuple[float | None, ...]:
+    """R matters where features are clipped: by a private release, or by DCR."""
+    releases = sharing(plan) and plan.mechanism.kind not in NOT_PRIVATE
+    return grid if releases or plan.regulariser.kind not in WITHOUT_SETTINGS else (None,)
+
+
+def _at(plan: Plan, radius: float | None) -> Plan:
+    if radius is None:
+        return plan
+    return replace(plan, mechanism=replace(plan.mechanism, clip_norm=radius))
