@@ -32,6 +32,7 @@ class Shard:
 
     train: Samples
     test: Samples
+    validation: Samples | None = None  # held out of training, to choose settings by
 
 
 @dataclass(frozen=True, slots=True)

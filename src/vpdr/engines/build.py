@@ -68,7 +68,7 @@ def build(plan: Plan, progress: Progress = quiet) -> Federation:
 def _start(plan: Plan, classes: int, streams: Streams) -> Model:
     """The initial adapter and head: the same for all clients, as copies of one model."""
     model = plan.model
-    adapter = Adapter(model.dim, model.width, model.dropout, rng=streams.draw("adapter"))
+    adapter = Adapter(model.dim, model.width or 64, model.dropout, rng=streams.draw("adapter"))
     head = make_head(
         model.dim, classes, rng=streams.draw("head"), hidden=(model.hidden,), dropout=model.dropout
     )

@@ -32,7 +32,7 @@ def shards_of(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[st
 
 
 def _quickstart(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[str, Shard], int]:
-    benchmark, pooled = pooled_quickstart(plan.benchmark.samples, plan.benchmark.pixels, progress)
+    benchmark, pooled = pooled_quickstart(plan.benchmark.samples, plan.benchmark.pixels or 96, progress)
     model = plan.model
     path = make_path(
         model.projection,
@@ -51,8 +51,10 @@ def _quickstart(plan: Plan, streams: Streams, progress: Progress) -> tuple[dict[
 def _dealt(section: BenchmarkSection, domain: str, everything: Samples, streams: Streams) -> dict[str, Shard]:
     """One domain's samples to its clients; all of them are tested on the same samples of the domain."""
     labels = everything.labels.numpy()
-    train, test = split_train_test(labels, section.test_fraction, streams.draw("split", client=domain))
-    train = keep(labels, train, section.train_fraction, streams.draw("keep", client=domain))
+    train, test = split_train_test(
+        labels, section.test_fraction or 0.25, streams.draw("split", client=domain)
+    )
+    train = keep(labels, train, section.train_fraction or 1.0, streams.draw("keep", client=domain))
     parts = _parts(section, labels[train], streams.draw("skew", client=domain))
     names = [domain] if len(parts) == 1 else [f"{domain}-{number}" for number in range(1, len(parts) + 1)]
     tested = everything.take(torch.from_numpy(test))
@@ -75,7 +77,7 @@ def _parts(section: BenchmarkSection, labels: Indices, rng: torch.Generator) -> 
 def _synthetic(plan: Plan, streams: Streams, _: Progress) -> tuple[dict[str, Shard], int]:
     section = plan.benchmark
     each = max(1, section.samples // section.classes)
-    made = blobs(section.clients, section.classes, plan.model.dim, each, streams)
+    made = blobs(section.clients or 4, section.classes, plan.model.dim, each, streams)
     shards = {
         f"client-{index:03d}": Shard(Samples(one.train_x, one.train_y), Samples(one.test_x, one.test_y))
         for index, one in enumerate(made)
