@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import TaskID
@@ -100,6 +100,10 @@ class ManyRuns(RunProgress):
         self._runs, self._done = runs, 0
         self._bar: TaskID | None = None
 
+    def __enter__(self) -> "ManyRuns":
+        super().__enter__()
+        return self
+
     def after_run(self, job: Job) -> None:
         """One run more."""
         self._done += 1
@@ -109,7 +113,7 @@ class ManyRuns(RunProgress):
 
 
 def _tell_ids(as_json: bool) -> None:
-    found = []
+    found: list[dict[str, Any]] = []
     for name in ids():
         study = load_study(name)
         wish = Wish(data={dataset: Path() for dataset in study.datasets}, weights="")

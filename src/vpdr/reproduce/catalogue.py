@@ -91,8 +91,8 @@ def load_study(name: str) -> Study:
     """One table or figure by its id."""
     known("id", [name], ids())
     content = _read(f"experiments/{name}.toml")
-    lists = ("datasets", "frameworks", "methods", "seeds", "radii", "notes")
-    return Study(id=name, **{k: tuple(v) if k in lists else v for k, v in content.items()})
+    settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
+    return Study(id=name, **settings)
 
 
 def setting() -> dict[str, Any]:

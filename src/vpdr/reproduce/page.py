@@ -21,6 +21,7 @@ def page(summary: Summary, picture: str | None = None) -> str:
     parts = [f"# {heading(summary)}\n", *_opening(summary)]
     if picture is not None:
         parts.append(f"![{summary['title']}]({picture})\n")
+    parts += _claims(summary)
     for dataset in summary["datasets"]:
         lines = [line for line in summary["lines"] if line["dataset"] == dataset]
         parts.append(f"## {summary['datasets'][dataset]['title']}\n")
@@ -47,6 +48,13 @@ def _opening(summary: Summary) -> list[str]:
         told.append(f"Settings changed by hand: {', '.join(summary['settings'])}.")
     told += [f"Verdicts. {summary['rule']}.", *summary["notes"]]
     return [f"{text}\n" for text in told]
+
+
+def _claims(summary: Summary) -> list[str]:
+    if not summary.get("claims"):
+        return []
+    rows = [[each["claim"], each["paper"], each["ours"], each["verdict"]] for each in summary["claims"]]
+    return ["## What the paper says of it\n", table(["claim", "paper", "ours", "verdict"], rows, texts=4)]
 
 
 def _layout(summary: Summary, lines: Sequence[Line]) -> str:

@@ -82,6 +82,12 @@ def _pair(leaf: Any, _: Sequence[str], __: Sequence[str]) -> Printed:
     return {"avg": leaf[0], "auc": leaf[1]}
 
 
+def _moments(leaf: Any, _: Sequence[str], __: Sequence[str]) -> Printed:
+    return {f"{when} {name}": value for when, values in leaf.items() for name, value in values.items()} | {
+        "avg": statistics.fmean(leaf["T=20"].values())
+    }
+
+
 _FORMS: dict[str, Callable[[Any, Sequence[str], Sequence[str]], Printed]] = {
     "value": _value,
     "column": _value,
@@ -89,4 +95,5 @@ _FORMS: dict[str, Callable[[Any, Sequence[str], Sequence[str]], Printed]] = {
     "row": _row,
     "attacks": _attacks,
     "pair": _pair,
+    "moments": _moments,
 }

@@ -95,13 +95,24 @@ def ledger(record: Record) -> Reading:
         spent = _finite(client["epsilon"] for client in each["clients"].values())
         if spent:
             found[f"epsilon@{each['round']}"] = max(spent)
-    book = next(iter(record["ledgers"].values()))
+    book = max(record["ledgers"].values(), key=lambda each: len(each["entries"]))
     for entry in book["entries"]:
         for event in entry["events"]:
             for name, value in event.items():
                 if isinstance(value, int | float):
                     found[f"{event['kind']}.{name}@{entry['round']}"] = float(value)
     return found
+
+
+def first_and_last(record: Record) -> Reading:
+    """Accuracy of each client after the first and after the last round."""
+    found: Reading = {}
+    for each in (record["rounds"][0], record["rounds"][-1]):
+        for name, client in each["clients"].items():
+            value = _percent(client["accuracy"]["all"].get("framework"))
+            if value is not None:
+                found[f"T={each['round']} {name}"] = value
+    return {**found, "avg": accuracy(record)["avg"]}
 
 
 def validation(record: Record) -> float | None:
@@ -138,4 +149,5 @@ READERS: dict[str, Callable[[Record], Reading]] = {
     "seconds": seconds,
     "curves": curves,
     "ledger": ledger,
+    "first_and_last": first_and_last,
 }

@@ -1,22 +1,19 @@
 """One table or figure from its id to its files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vpdr.engines.sweep import Job
 from vpdr.errors import InvalidInput
 from vpdr.reproduce.catalogue import Study, load_study
 from vpdr.reproduce.cells import Cell, cells_of
-from vpdr.reproduce.drawing import dots
+from vpdr.reproduce.figures.gallery import Scene, draw
 from vpdr.reproduce.output import folder_of, write_all
-from vpdr.reproduce.running import Company, Harvest, finished, jobs_of, run_all
+from vpdr.reproduce.running import Company, finished, jobs_of, run_all
 from vpdr.reproduce.summary import summarise
 from vpdr.reproduce.wish import Wish
-
-if TYPE_CHECKING:
-    from vpdr.report.figures import Figure
 
 RUNS, ALONE = "runs", "runs-timed"  # timed runs are not shared with those that ran side by side
 
@@ -39,8 +36,12 @@ class Reproduction:
     @property
     def jobs(self) -> list[Job]:
         """Every run, once."""
-        runs = self.out / (ALONE if self.study.alone else RUNS)
-        return jobs_of(self.cells, self.wish.seeds_of(self.study), runs)
+        return jobs_of(self.cells, self.wish.seeds_of(self.study), self.runs)
+
+    @property
+    def runs(self) -> Path:
+        """Where every run has its folder."""
+        return self.out / (ALONE if self.study.alone else RUNS)
 
     @property
     def folder(self) -> Path:
@@ -70,12 +71,6 @@ def reproduce(what: Reproduction, company: Company) -> Finished:
     if company.stop() and what.left:
         return Finished(None)
     summary = summarise(what.study, what.wish, what.cells, harvest)
-    figure = FIGURES.get(what.study.kind, _table)(what, summary, harvest)
+    scene = Scene(study=what.study, cells=what.cells, seed=summary["seeds"][0], runs=what.runs)
+    figure = draw(scene, summary)
     return Finished(summary, tuple(write_all(summary, figure, what.folder)))
-
-
-def _table(_: Reproduction, summary: dict[str, Any], __: Harvest) -> "Figure":
-    return dots(summary)
-
-
-FIGURES: dict[str, Callable[[Reproduction, dict[str, Any], Harvest], "Figure"]] = {"table": _table}

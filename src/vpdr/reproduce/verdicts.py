@@ -45,7 +45,7 @@ def contrast_verdict(contrast: Contrast | None) -> str:
 
 def same_sign(contrast: Contrast) -> bool:
     """Whether both point the same way; no difference has no sign."""
-    return contrast.ours["mean"] * contrast.paper > 0
+    return bool(contrast.ours["mean"] * contrast.paper > 0)
 
 
 def zero_words(ours: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from vpdr.errors import InvalidInput
 from vpdr.plan import Plan
-from vpdr.plan.experiment import parse_seeds
+from vpdr.plan.experiment import folders_of, parse_seeds
 from vpdr.plan.sources import read_builtin
 from vpdr.plan.values import assigned, known, merged, nested
 from vpdr.reproduce.catalogue import Study, setting
@@ -81,14 +81,10 @@ class Wish:
 
 def parse_data(texts: Sequence[str]) -> dict[str, Path]:
     """`NAME=DIR` as a data set and its folder, which must be there."""
-    found: dict[str, Path] = {}
-    for text in texts:
-        name, equals, folder = text.partition("=")
-        if not equals or not name or not folder:
-            raise InvalidInput(f"--data needs NAME=DIR, got {text!r}; for example --data pacs=data/PACS")
-        if not Path(folder).exists():
+    found = {name: Path(folder) for name, folder in folders_of(texts).items()}
+    for name, folder in found.items():
+        if not folder.exists():
             raise InvalidInput(
                 f"--data {name}: there is no {folder}; name the folder that holds the data set"
             )
-        found[name] = Path(folder)
     return found
