@@ -14,12 +14,11 @@ from vpdr.cli.printing import console, print_json
 from vpdr.cli.progress import RunProgress
 from vpdr.engines.sweep import Job
 from vpdr.reproduce.catalogue import ids, load_study, setting
-from vpdr.reproduce.cells import cells_of
+from vpdr.reproduce.labels import framework_label, method_label
 from vpdr.reproduce.numbers import measured, number, signed
-from vpdr.reproduce.page import framework_label, method_label
-from vpdr.reproduce.reproduction import Finished, Reproduction
+from vpdr.reproduce.reproduction import Finished, Reproduction, runs_of
 from vpdr.reproduce.reproduction import reproduce as run_reproduction
-from vpdr.reproduce.running import Company, jobs_of
+from vpdr.reproduce.running import Company
 from vpdr.reproduce.wish import Wish, parse_data
 
 DEFAULT_OUT = Path("runs") / "reproduce"
@@ -116,8 +115,7 @@ def _tell_ids(as_json: bool) -> None:
     found: list[dict[str, Any]] = []
     for name in ids():
         study = load_study(name)
-        wish = Wish(data={dataset: Path() for dataset in study.datasets}, weights="")
-        runs = len(jobs_of(cells_of(study, wish), study.seeds, Path()))
+        runs = runs_of(study)
         found.append(
             {"id": name, "paper": study.paper, "title": study.title, "runs": runs, "data": study.datasets}
         )

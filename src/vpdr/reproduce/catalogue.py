@@ -46,9 +46,7 @@ class Study:
     metric: str = "avg"  # what verdicts, choices and differences are about
     unit: str = "%"
     tolerance: float = 2.0  # how far from the paper still agrees, in the metric's unit
-    paper_key: str = (
-        ""  # where the paper's numbers are: a path with {framework}, {method}, {dataset}, {point}
-    )
+    paper_key: str = ""  # where the paper's numbers are: table>{framework}>{method}
     paper_form: str = "value"
     paper_names: Table = field(default_factory=dict)  # of methods, where they differ
     paper_keys: Table = field(default_factory=dict)  # paths of single methods

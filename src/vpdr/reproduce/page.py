@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vpdr.report.numbers import DASH, seeds_text
-from vpdr.reproduce.catalogue import setting
+from vpdr.reproduce.labels import framework_label, framework_name, heading, label_heads, labels, method_label
 from vpdr.reproduce.numbers import measured, number, ranged, signed, table
 
 Summary = Mapping[str, Any]
@@ -28,12 +28,6 @@ def page(summary: Summary, picture: str | None = None) -> str:
         parts += [_layout(summary, lines), "### Beside the paper\n", _comparison(summary, lines)]
     parts += [*_differences(summary), *_grid(summary), *_guarantees(summary)]
     return "\n".join(part for part in parts if part)
-
-
-def heading(summary: Summary) -> str:
-    """The title, marked where it is only a smoke run."""
-    mark = "SMOKE: " if summary["smoke"] else ""
-    return f"{mark}{summary['title']} ({summary['paper']})"
 
 
 def _opening(summary: Summary) -> list[str]:
@@ -61,9 +55,8 @@ def _layout(summary: Summary, lines: Sequence[Line]) -> str:
     """The paper's layout: methods down, domains or points across; the paper's number in brackets."""
     if summary["columns"] == "points":
         return _by_points(summary, lines)
-    names = [n for n in dict.fromkeys(n for line in lines for n in line["metrics"]) if "@" not in n]
-    if not names:
-        names = list(dict.fromkeys(n for line in lines for n in line["paper"]))
+    told = [n for line in lines for n in (*line["metrics"], *line["paper"])]
+    names = [n for n in dict.fromkeys(told) if "@" not in n]
     rows = [[*labels(summary, line), *(_both(summary, line, name) for name in names)] for line in lines]
     heads = [*label_heads(summary), *(HEADINGS.get(name, name) for name in names)]
     return table(heads, rows, texts=len(label_heads(summary)))
@@ -83,34 +76,6 @@ def _both(summary: Summary, line: Line, name: str) -> str:
     ours, theirs = line["metrics"].get(name), line["paper"].get(name)
     text = measured(ours, summary["unit"]) if ours else DASH
     return text if theirs is None else f"{text} ({number(theirs, summary['unit'])})"
-
-
-def label_heads(summary: Summary) -> list[str]:
-    """The headings of the columns that name a line."""
-    points = any(line["points"] != [""] for line in summary["lines"])
-    return ["framework", "method", *(["point"] if points else [])]
-
-
-def labels(summary: Summary, line: Line) -> list[str]:
-    """What names a line."""
-    names = [framework_label(summary, line), method_label(line["method"])]
-    every = list(dict.fromkeys(p for each in summary["lines"] for p in each["points"]))
-    point = ["all" if len(line["points"]) == len(every) > 1 else ", ".join(line["points"])]
-    return [*names, *point] if len(label_heads(summary)) > 2 else names
-
-
-def framework_label(summary: Summary, line: Line) -> str:
-    """The framework's name; a line that stands for all of them has none."""
-    if len(summary["frameworks"]) > 1 and len(line["frameworks"]) == len(summary["frameworks"]):
-        return DASH
-    names = setting()["names"]["frameworks"]
-    return ", ".join(names.get(name, name) for name in line["frameworks"])
-
-
-def method_label(method: str) -> str:
-    """The method's name as the paper or the control table has it."""
-    name: str = setting()["names"]["methods"].get(method, method)
-    return name
 
 
 def _comparison(summary: Summary, lines: Sequence[Line]) -> str:
@@ -138,7 +103,7 @@ def _differences(summary: Summary) -> list[str]:
     for pair in summary["pairs"]:
         where = [
             summary["datasets"][pair["dataset"]]["title"],
-            setting()["names"]["frameworks"].get(pair["framework"], pair["framework"]),
+            framework_name(pair["framework"]),
             pair["point"] or DASH,
         ]
         names = f"{method_label(pair['first'])} − {method_label(pair['second'])}"

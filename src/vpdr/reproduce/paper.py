@@ -37,9 +37,9 @@ def _names(study: Study, place: Place) -> dict[str, str]:
 
 
 def _leaf(path: str) -> Any:
-    """Follow a path such as table/FedProto/IGPP; `#name` at its end is a column of the list there."""
+    """Follow a path such as table>FedProto>IGPP; `#name` at its end is a column of the list there."""
     path, hash_sign, column = path.partition("#")
-    first, *rest = path.split("/")
+    first, *rest = path.split(">")
     table: Any = paper_numbers()[first]
     columns = table.get("columns", [])
     for key in rest:

@@ -1,7 +1,7 @@
 """One table or figure from its id to its files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,13 @@ class Reproduction:
     def left(self) -> int:
         """How many runs have not left a record."""
         return sum(not finished(job) for job in self.jobs)
+
+
+def runs_of(study: Study) -> int:
+    """How many runs a study asks for when all its data are there."""
+    wish = Wish(stand_in=True)
+    each = [cells_of(replace(study, datasets=(dataset,)), wish) for dataset in study.datasets]
+    return sum(len(jobs_of(cells, study.seeds, Path())) for cells in each)
 
 
 @dataclass(frozen=True, slots=True)

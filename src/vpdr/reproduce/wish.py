@@ -13,6 +13,11 @@ from vpdr.plan.values import assigned, known, merged, nested
 from vpdr.reproduce.catalogue import Study, setting
 
 SELECTIONS = ("validation", "test")
+DECIDED = (
+    ("framework", "kind", "the table names its frameworks; use vpdr run for one of your own"),
+    ("run", "seed", "use --seeds"),
+    ("benchmark", "root", "use --data NAME=DIR"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +32,7 @@ class Wish:
     seeds: str | None = None
     settings: Sequence[str] = ()  # section.key=value
     smoke: bool = False
+    stand_in: bool = False  # count what would run, with embedded data in the place of what is not given
     select: str = "validation"  # on which split R is chosen; test is what the paper probably did
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from vpdr.report.figures import canvas, drawn, whole_numbers
 from vpdr.report.palette import looks
 from vpdr.reproduce.figures.curves import series
-from vpdr.reproduce.page import heading, method_label
+from vpdr.reproduce.labels import heading, method_label
 
 if TYPE_CHECKING:
     from vpdr.report.figures import Figure
@@ -49,20 +49,18 @@ def budget(summary: Mapping[str, Any]) -> "Figure":
     bars, rounds = grid.flat
     styles = looks(summary["methods"], "local")
     for place, line in enumerate(lines):
-        found = parts(line)
-        first = place == 0
-        bars.barh(place, found["selection"], color=SELECTION, label="selection (ε₁)" if first else None)
-        bars.barh(place, found["release"], left=found["selection"], color=RELEASE, label="release (ε₂)" if first else None)  # fmt: skip
-        curve = series(line, "epsilon")
-        look = styles[line["method"]]
-        rounds.step(list(curve), [each["mean"] for each in curve.values()], where="post", color=look.colour, linestyle=look.dash, label=method_label(line["method"]))  # fmt: skip
+        found, look, curve = parts(line), styles[line["method"]], series(line, "epsilon")
+        bars.barh(place, found["selection"], color=SELECTION)
+        bars.barh(place, found["release"], left=found["selection"], color=RELEASE)
+        spent = [each["mean"] for each in curve.values()]
+        named = {"color": look.colour, "linestyle": look.dash, "label": method_label(line["method"])}
+        rounds.step(list(curve), spent, where="post", **named)
     bars.set_yticks(range(len(lines)), [method_label(line["method"]) for line in lines])
     bars.invert_yaxis()
-    bars.set(xlabel="ε of one client")
+    bars.set(xlabel="ε of one client: selection (ε₁, orange), release (ε₂, blue)")
     rounds.set(xlabel="round", ylabel="ε spent")
     whole_numbers(rounds)
-    for axes in (bars, rounds):
-        if lines:
-            axes.legend()
+    if lines:
+        rounds.legend()
     figure.suptitle(heading(summary), fontsize=10)
     return figure

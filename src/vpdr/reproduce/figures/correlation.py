@@ -11,7 +11,7 @@ from torch import Tensor
 from vpdr.mechanisms.scores import anova_scores
 from vpdr.report.figures import canvas, drawn
 from vpdr.reproduce.figures.replay import Album
-from vpdr.reproduce.page import heading
+from vpdr.reproduce.labels import heading
 from vpdr.reproduce.verdicts import AGREES, DIFFERS, not_run
 from vpdr.types import Features
 
@@ -76,7 +76,7 @@ def claims(summary: Mapping[str, Any], found: list[Scatter]) -> list[dict[str, A
         capped = f"{_text(each['pearson_capped'])} / {_text(each['spearman_capped'])}"
         told.append(
             {
-                "claim": f"{each['client']} after round {each['round']}: Pearson / Spearman of S_j and I(z_j; y)",
+                "claim": f"{each['client']}, round {each['round']}: Pearson / Spearman of S_j and I(z_j; y)",
                 "paper": f"> {CLAIMED:.2f}",
                 "ours": f"{_text(both[0])} / {_text(both[1])}; capped at H: {capped} "
                 f"({100 * each['saturated']:.1f} % of scores at H)",

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from vpdr.report.figures import INK, canvas, drawn, whole_numbers
 from vpdr.report.palette import looks
-from vpdr.reproduce.page import heading, method_label
+from vpdr.reproduce.labels import heading, method_label
+from vpdr.reproduce.numbers import ranged
+from vpdr.reproduce.verdicts import DIFFERS, IN_SIGN, not_run, zero_words
 
 if TYPE_CHECKING:
     from vpdr.report.figures import Axes, Figure
@@ -14,6 +16,25 @@ PANELS = {
     "norm_mean": "mean feature norm before clipping",
     "teacher_gap": "mean |teacher − student| per logit",
 }
+
+
+def claims(summary: dict[str, Any], headline: str, base: str) -> list[dict[str, Any]]:
+    """The paper's reading of its own curves: with DCR the norms stay near R."""
+    found = [pair for pair in summary["pairs"] if (pair["first"], pair["second"]) == (headline, base)]
+    told = []
+    for pair in found:
+        ours = pair["ours"]
+        words = f"{IN_SIGN if ours['mean'] < 0 else DIFFERS} ({zero_words(ours)})"
+        names = f"{method_label(headline)} − {method_label(base)}"
+        told.append(
+            {
+                "claim": f"norms are nearer to R: |norm − R| / R, {names}",
+                "paper": "below 0",
+                "ours": ranged(ours, summary["unit"]),
+                "verdict": not_run("smoke") if summary["smoke"] else words,
+            }
+        )
+    return told
 
 
 @drawn

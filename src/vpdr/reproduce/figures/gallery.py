@@ -48,7 +48,8 @@ def _table(_: Scene, summary: Summary) -> "Figure":
     return dots(summary)
 
 
-def _curves(_: Scene, summary: Summary) -> "Figure":
+def _curves(scene: Scene, summary: Summary) -> "Figure":
+    summary["claims"] = curves.claims(summary, scene.study.headline, scene.study.base)
     return curves.curves(summary)
 
 

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ def _seen(client: Client, *, test: bool) -> Seen:
 
 
 def _packed(album: Album) -> bytes:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for t, clients in album.items():
         for name, (vectors, labels) in clients.items():
             arrays[f"{t}/{name}/x"], arrays[f"{t}/{name}/y"] = vectors.numpy(), labels.numpy()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from vpdr.report.figures import INK, canvas, drawn
 from vpdr.reproduce.catalogue import Study
-from vpdr.reproduce.page import heading, method_label
+from vpdr.reproduce.labels import heading, method_label
 from vpdr.reproduce.verdicts import AGREES, DIFFERS, not_run
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from vpdr.report.figures import canvas, drawn
 from vpdr.reproduce.catalogue import paper_numbers
-from vpdr.reproduce.page import framework_label, heading, method_label
+from vpdr.reproduce.labels import framework_label, heading, method_label
 from vpdr.reproduce.verdicts import AGREES, DIFFERS, not_run
 
 if TYPE_CHECKING:

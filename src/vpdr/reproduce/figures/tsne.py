@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vpdr.report.figures import canvas, drawn
 from vpdr.reproduce.figures.replay import Album
-from vpdr.reproduce.page import heading
+from vpdr.reproduce.labels import heading
 from vpdr.rng import Streams
 
 if TYPE_CHECKING:
