@@ -68,7 +68,7 @@ def test_privacy_noise_is_drawn_in_one_file() -> None:
         "mechanisms/noise.py": drawing,
         "data/synthetic.py": {"randn"},
         "encoder/adapters.py": {"bernoulli_"},
-        "engines/simulate.py": {"rand"},
+        "engines/server.py": {"rand"},
         "frameworks/training.py": {"rand", "bernoulli_"},
         "frameworks/fedtgp.py": {"randn"},
     }

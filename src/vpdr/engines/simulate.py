@@ -62,7 +62,7 @@ def simulate(
 
 def begin(federation: Federation) -> Course:
     """Before the first round."""
-    return Course(0, federation.framework.start(_now(federation, 0, federation.clients)), [])
+    return Course(0, federation.server.start(), [])
 
 
 def _round(federation: Federation, course: Course, t: int) -> None:
@@ -77,8 +77,7 @@ def _round(federation: Federation, course: Course, t: int) -> None:
             uploads[client.id] = upload
     clock = Clock()
     with clock.phase("server"):
-        now = _now(federation, t, [client for client in present if client.id in uploads])
-        broadcast, course.memory = federation.framework.generate(list(uploads.values()), course.memory, now)
+        broadcast, course.memory = federation.server.generate(uploads, course.memory, t)
     losses: dict[str, Mapping[str, float]] = {}
     for client in present:
         with clocks[client.id].phase("finetune"):
@@ -109,25 +108,10 @@ def measures(client: Client) -> dict[str, Any]:
 
 
 def present_in(federation: Federation, t: int) -> list[Client]:
-    """Who takes part: by the schedule where there is one, else by a draw that only seed and round decide."""
-    part, clients = federation.plan.participation, federation.clients
-    if part.schedule:
-        return [client for client in clients if t in part.schedule.get(client.id, ())]
-    if part.fraction == 1 and part.dropout == 0:
-        return list(clients)
-    rng = federation.streams.draw("participation", t=t)
-    wanted = math.ceil(part.fraction * len(clients) - 1e-9)
-    chosen = set(torch.randperm(len(clients), generator=rng)[:wanted].tolist())
-    failing = torch.rand(len(clients), generator=rng) < part.dropout
-    return [client for index, client in enumerate(clients) if index in chosen and not bool(failing[index])]
+    """Who takes part in a round."""
+    names = set(federation.server.present(t))
+    return [client for client in federation.clients if client.id in names]
 
 
 def _now(federation: Federation, t: int, senders: Sequence[Client]) -> Now:
-    ids = {client.id: row for row, client in enumerate(federation.clients)}
-    return Now(
-        t=t,
-        classes=federation.classes,
-        dim=federation.plan.model.dim,
-        streams=federation.streams.apart("server"),
-        weights=federation.weights[[ids[client.id] for client in senders]],
-    )
+    return federation.server.now(t, [client.id for client in senders])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.errors import InvalidInput
-from vpdr.plan.combinations import BENCHMARKS
+from vpdr.plan.data_combinations import BENCHMARKS
 from vpdr.plan.plan import Plan
 from vpdr.plan.sources import KEYS, checked, presets, read_builtin, read_source
 from vpdr.plan.values import assigned, known, merged, nested

@@ -33,17 +33,17 @@ class BenchmarkSection:
     train_fraction: float = 0.0  # of what is left for training; 0: as the benchmark has it
     validation_fraction: float = 0.0  # of the training samples that are kept
     per_domain: int = 1  # clients that share one domain's training samples
-    skew: str = "domain"  # domain; label: label skew on top; pooled-label: over all domains together
+    skew: str = ""  # domain; label: label skew on top; pooled: over all domains; empty: the benchmark's own
     concentration: float = 0.1  # α of the label skew
     minimum: int = 10  # samples that a client keeps under label skew
     clients: int = 0  # of pooled and synthetic data; 0: as the benchmark has it
     classes: int = 10  # synthetic data only
-    test: str = "shared"  # of pooled data: all test samples, or local: in the client's own proportions
+    test: str = "whole"  # of pooled data: all test samples, or local: in the client's own proportions
     manifest: str = ""  # a stored division to repeat
 
     def __post_init__(self) -> None:
-        one_of(("domain", "label", "pooled-label"), skew=self.skew)
-        one_of(("shared", "local"), test=self.test)
+        one_of(("", "domain", "label", "pooled"), skew=self.skew)
+        one_of(("whole", "local"), test=self.test)
         at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
         at_least(1, classes=self.classes)
         at_least(0, clients=self.clients, train_fraction=self.train_fraction)
@@ -74,7 +74,6 @@ class ModelSection:
         at_least(2, dim=self.dim)
         at_least(0, width=self.width)
         at_least(1, hidden=self.hidden)
-        one_of(("last", "blocks"), adapters=self.adapters)
         positive(projection_scale=self.projection_scale)
         fraction(dropout=self.dropout)
 

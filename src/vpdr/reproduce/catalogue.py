@@ -73,8 +73,13 @@ class Study:
 
     def arm(self, method: str) -> Table | None:
         """What a method changes in a plan; None where nobody knows it."""
-        found: Table | None = {**read_builtin("experiments", "methods"), **self.arms}.get(method)
+        found: Table | None = {**_builtin_arms(), **self.arms}.get(method)
         return found
+
+
+@lru_cache(maxsize=1)
+def _builtin_arms() -> dict[str, Any]:
+    return read_builtin("experiments", "methods")
 
 
 def ids() -> list[str]:
@@ -105,5 +110,6 @@ def paper_numbers() -> dict[str, Any]:
     return content
 
 
+@lru_cache(maxsize=64)
 def _read(file: str) -> dict[str, Any]:
     return tomllib.loads((resources.files(_ROOM) / file).read_text())

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from vpdr.encoder import BACKBONES
 from vpdr.engines.sweep import Job
 from vpdr.plan import Plan
 from vpdr.plan.combinations import NOT_PRIVATE, SELECTS, WITHOUT_SETTINGS, sharing
@@ -98,7 +99,7 @@ def missing(study: Study, wish: Wish, dataset: str) -> str | None:
     if dataset not in wish.data:
         return None if wish.smoke or wish.stand_in else f"no --data {dataset}=DIR"
     backbone = wish.backbone_of(dataset)
-    if wish.weights is None and backbone not in setting()["backbones"]["installed"]:
+    if wish.weights is None and not BACKBONES[backbone].package:
         return f"no --weights for {'the backbones of its families' if study.families else backbone}"
     return None
 
@@ -126,8 +127,8 @@ def _given(wish: Wish, dataset: str, told: Data) -> dict[str, Any]:
     """A data set of the user's disk, with the backbone that sees it."""
     own = told["datasets"][dataset]
     backbone = wish.backbone_of(dataset)
-    installed = backbone in told["backbones"]["installed"]
-    model = dict(told["backbones"]["installeds" if installed else "papers"], backbone=backbone)
+    adapters = told["adapters"]["installed" if BACKBONES[backbone].package else "trained"]
+    model = {"backbone": backbone, "adapters": adapters}
     model |= {k: v for k, v in (("weights", wish.weights), ("adapters", wish.adapters)) if v is not None}
     run = {} if wish.device is None else {"device": wish.device}
     own_plan = merged(own["plan"], {"benchmark": {"root": str(wish.data[dataset])}})

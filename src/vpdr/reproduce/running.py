@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.engines.build import quiet
+from vpdr.engines.origins import Progress
 from vpdr.engines.runner import never
-from vpdr.engines.shards import Progress, shards_of
+from vpdr.engines.seats import seats_of
 from vpdr.engines.sweep import Job, sweep
 from vpdr.errors import VpdrError
 from vpdr.plan import Plan
@@ -115,7 +116,7 @@ def _prepared(jobs: Sequence[Job], harvest: Harvest, company: Company) -> Iterat
 
 def _trouble(plan: Plan, loading: Progress) -> str | None:
     try:
-        shards_of(plan, Streams(plan.run.seed), loading)
+        seats_of(plan, Streams(plan.run.seed), loading)
     except VpdrError as error:
         return " ".join(str(error).split())
     return None

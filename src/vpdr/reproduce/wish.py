@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vpdr.encoder import BACKBONES
 from vpdr.errors import InvalidInput
 from vpdr.plan import Plan
 from vpdr.plan.experiment import folders_of, parse_seeds
@@ -37,7 +38,7 @@ class Wish:
 
     def __post_init__(self) -> None:
         known("data set in --data", self.data, setting()["datasets"])
-        known("backbone", self.backbones, setting()["backbones"]["sees"])
+        known("backbone", self.backbones, BACKBONES)
         known("split in --select", [self.select], SELECTIONS)
         Plan.from_data(
             merged(read_builtin("presets", "paper"), self.wanted)
@@ -46,7 +47,7 @@ class Wish:
     def backbone_of(self, dataset: str) -> str:
         """The user's for this kind of data, else the paper's."""
         own: str = setting()["datasets"][dataset]["backbone"]
-        sees = setting()["backbones"]["sees"]
+        sees = {name: entry.traits.modality for name, entry in BACKBONES.items()}
         return next((name for name in self.backbones if sees[name] == sees[own]), own)
 
     @property
