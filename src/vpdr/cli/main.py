@@ -11,7 +11,9 @@ import typer
 
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.ledger import ledger
+from vpdr.cli.list import list_results
 from vpdr.cli.reproduce import reproduce
+from vpdr.cli.reproduction_results import results
 from vpdr.cli.run import run
 from vpdr.errors import VpdrError
 
@@ -26,6 +28,8 @@ app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
 app.command()(reproduce)
+app.command("list")(list_results)
+app.command()(results)
 
 
 @app.callback()

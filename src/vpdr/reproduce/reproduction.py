@@ -1,7 +1,8 @@
 """One table or figure from its id to its files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Reproduction:
         study = load_study(name)
         return cls(study=study, wish=wish, cells=tuple(cells_of(study, wish)), out=out)
 
-    @property
+    @cached_property
     def jobs(self) -> list[Job]:
         """Every run, once."""
         return jobs_of(self.cells, self.wish.seeds_of(self.study), self.runs)
@@ -56,9 +57,7 @@ class Reproduction:
 
 def runs_of(study: Study) -> int:
     """How many runs a study asks for when all its data are there."""
-    wish = Wish(stand_in=True)
-    each = [cells_of(replace(study, datasets=(dataset,)), wish) for dataset in study.datasets]
-    return sum(len(jobs_of(cells, study.seeds, Path())) for cells in each)
+    return len(study.seeds) * sum(len(cell.plans) for cell in cells_of(study, Wish(stand_in=True)))
 
 
 @dataclass(frozen=True, slots=True)
