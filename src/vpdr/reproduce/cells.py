@@ -1,12 +1,13 @@
 """From a table's axes to plans: one cell for each data set, framework, method and point."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vpdr.encoder import BACKBONES
 from vpdr.engines.sweep import Job
+from vpdr.errors import InvalidInput
 from vpdr.plan import Plan
 from vpdr.plan.combinations import NOT_PRIVATE, SELECTS, WITHOUT_SETTINGS, sharing
 from vpdr.plan.sources import read_builtin
@@ -30,10 +31,11 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One number of a table before it is there: its plans by R (seed 0), or why it cannot run."""
+    """One number of a table before it is there: a plan and its grid of R, or why it cannot run."""
 
     places: tuple[Place, ...]  # more than one where an axis changes nothing for the method
-    plans: Mapping[float | None, Plan] = field(default_factory=dict)  # None: R plays no part
+    base: Plan | None = None
+    radii: tuple[float | None, ...] = ()  # None: R plays no part
     why_not: str | None = None
 
     @property
@@ -43,8 +45,12 @@ class Cell:
 
     def plan(self, radius: float | None, seed: int) -> Plan:
         """One run of this cell."""
-        plan = self.plans[radius]
-        return replace(plan, run=replace(plan.run, seed=seed))
+        if self.base is None:
+            raise InvalidInput(f"{self.place.method} on {self.place.dataset} cannot run: {self.why_not}")
+        mechanism, run = self.base.mechanism, replace(self.base.run, seed=seed)
+        if radius is not None:
+            mechanism = replace(mechanism, clip_norm=radius)
+        return replace(self.base, mechanism=mechanism, run=run)
 
     def identity(self, radius: float | None, seed: int) -> str:
         """The name of everything that decides its result."""
@@ -58,12 +64,10 @@ class Cell:
 
 def cells_of(study: Study, wish: Wish) -> list[Cell]:
     """All cells in the order of the table; those with the same plans are one."""
-    found: dict[tuple[str, ...], Cell] = {}
+    found: dict[tuple[str, str], Cell] = {}
     for place, point in _places(study, wish):
         cell = _cell(study, wish, place, point)
-        key = (place.dataset, *(plan.identity for plan in cell.plans.values()))
-        if cell.why_not is not None:
-            key = (str(place),)
+        key = (place.dataset, str(place) if cell.base is None else cell.base.identity)
         if key in found:
             cell = replace(found[key], places=(*found[key].places, place))
         found[key] = cell
@@ -90,8 +94,7 @@ def _cell(study: Study, wish: Wish, place: Place, point: Data) -> Cell:
     family = _family(study, wish, point)
     data = merged(merged(merged(merged(base, wish.wanted), point), family), arm)  # an arm stays what it is
     plan = Plan.from_data(_without_idle(data))
-    plans = {radius: _at(plan, radius) for radius in _radii(plan, wish.radii_of(study))}
-    return Cell(places=(place,), plans=plans)
+    return Cell(places=(place,), base=plan, radii=_radii(plan, wish.radii_of(study)))
 
 
 def missing(study: Study, wish: Wish, dataset: str) -> str | None:
@@ -155,9 +158,3 @@ def _radii(plan: Plan, grid: tuple[float, ...]) -> tuple[float | None, ...]:
     """R matters where features are clipped: by a private release, or by DCR."""
     releases = sharing(plan) and plan.mechanism.kind not in NOT_PRIVATE
     return grid if releases or plan.regulariser.kind not in WITHOUT_SETTINGS else (None,)
-
-
-def _at(plan: Plan, radius: float | None) -> Plan:
-    if radius is None:
-        return plan
-    return replace(plan, mechanism=replace(plan.mechanism, clip_norm=radius))

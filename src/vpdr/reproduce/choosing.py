@@ -26,7 +26,7 @@ def choose(
 ) -> Choice | None:
     """The R with the best mean over seeds, ties to the smaller; None where a run is missing."""
     grid: dict[float | None, dict[int, Measured]] = {}
-    for radius in cell.plans:
+    for radius in cell.radii:
         for seed in seeds:
             found = results.get(cell.identity(radius, seed))
             if found is None:

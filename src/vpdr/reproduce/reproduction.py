@@ -57,7 +57,7 @@ class Reproduction:
 
 def runs_of(study: Study) -> int:
     """How many runs a study asks for when all its data are there."""
-    return len(study.seeds) * sum(len(cell.plans) for cell in cells_of(study, Wish(stand_in=True)))
+    return len(study.seeds) * sum(len(cell.radii) for cell in cells_of(study, Wish(stand_in=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def jobs_of(cells: Sequence[Cell], seeds: Sequence[int], out: Path) -> list[Job]
     jobs: dict[str, Job] = {}
     for seed in seeds:
         for cell in cells:
-            for radius in cell.plans:
+            for radius in cell.radii:
                 job = cell.job(radius, seed, out)
                 jobs.setdefault(job.plan.identity, job)
     return list(jobs.values())

@@ -40,9 +40,11 @@ class Wish:
         known("data set in --data", self.data, setting()["datasets"])
         known("backbone", self.backbones, BACKBONES)
         known("split in --select", [self.select], SELECTIONS)
-        Plan.from_data(
-            merged(read_builtin("presets", "paper"), self.wanted)
-        )  # a typing error is told at once
+        for section, key, words in DECIDED:
+            if key in self.wanted.get(section, {}):
+                raise InvalidInput(f"--set {section}.{key} has no effect: {words}")
+        preset = read_builtin("presets", "paper")
+        Plan.from_data(merged(preset, self.wanted))  # a typing error is told at once
 
     def backbone_of(self, dataset: str) -> str:
         """The user's for this kind of data, else the paper's."""

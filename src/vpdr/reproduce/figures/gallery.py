@@ -9,7 +9,7 @@ from vpdr.plan import Plan
 from vpdr.reproduce.catalogue import Study
 from vpdr.reproduce.cells import Cell
 from vpdr.reproduce.drawing import dots
-from vpdr.reproduce.figures import budget, correlation, curves, sensitivity, timing, tsne
+from vpdr.reproduce.figures import budget, correlation, curves, hyper, timing, tsne
 from vpdr.reproduce.figures.parts import extra_parts
 from vpdr.reproduce.figures.replay import Album, features_of
 
@@ -30,8 +30,8 @@ class Scene:
 
     def plan(self, method: str) -> Plan:
         """The first plan of a method that could run, at its first R."""
-        cell = next(cell for cell in self.cells if cell.place.method == method and cell.plans)
-        return cell.plan(next(iter(cell.plans)), self.seed)
+        cell = next(cell for cell in self.cells if cell.place.method == method and cell.radii)
+        return cell.plan(cell.radii[0], self.seed)
 
     def album(self, *, rounds: Callable[[Plan], Sequence[int]], test: bool) -> Album:
         """Features of the headline method's run at some rounds."""
@@ -53,9 +53,9 @@ def _curves(scene: Scene, summary: Summary) -> "Figure":
     return curves.curves(summary)
 
 
-def _sensitivity(scene: Scene, summary: Summary) -> "Figure":
-    summary["claims"] = sensitivity.claims(scene.study, summary)
-    return sensitivity.sensitivity(summary, scene.study.headline)
+def _hyper(scene: Scene, summary: Summary) -> "Figure":
+    summary["claims"] = hyper.claims(scene.study, summary)
+    return hyper.hyper(summary, scene.study.headline)
 
 
 def _time(scene: Scene, summary: Summary) -> "Figure":
@@ -93,7 +93,7 @@ def _tsne(scene: Scene, summary: Summary) -> "Figure":
 _PICTURES: dict[str, Callable[[Scene, Summary], "Figure"]] = {
     "table": _table,
     "curves": _curves,
-    "sensitivity": _sensitivity,
+    "sensitivity": _hyper,
     "time": _time,
     "time-bars": _time_bars,
     "budget": _budget,

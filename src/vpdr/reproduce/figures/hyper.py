@@ -51,7 +51,7 @@ def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 @drawn
-def sensitivity(summary: Mapping[str, Any], headline: str) -> "Figure":
+def hyper(summary: Mapping[str, Any], headline: str) -> "Figure":
     """A panel for each hyper-parameter; the control local is a line, the random control is grey."""
     found = panels(summary, headline)
     others = {method: panels(summary, method) for method in summary["methods"] if method != headline}
