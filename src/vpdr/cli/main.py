@@ -12,6 +12,9 @@ import typer
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.data import data
 from vpdr.cli.ledger import ledger
+from vpdr.cli.list import list_results
+from vpdr.cli.reproduce import reproduce
+from vpdr.cli.reproduction_results import results
 from vpdr.cli.run import run
 from vpdr.errors import VpdrError
 
@@ -26,6 +29,9 @@ app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
 app.add_typer(data, name="data")
+app.command()(reproduce)
+app.command("list")(list_results)
+app.command()(results)
 
 
 @app.callback()
