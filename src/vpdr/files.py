@@ -2,7 +2,10 @@
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from vpdr.errors import InvalidInput
 
@@ -13,12 +16,19 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     The content reaches the disk before the name does, and the name before this function returns. `mode` is
     what the user's umask is taken from.
     """
+    with writing_atomically(path, mode=mode) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing_atomically(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """The same for content that is too much to hold at once: the name appears after the last byte."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.engines.conftest import tiny
-from vpdr.client import Samples, Shard
+from vpdr.client import Shard
 from vpdr.engines.build import build
-from vpdr.engines.shards import shards_of
+from vpdr.engines.seats import Seats, seats_of
 from vpdr.engines.simulate import present_in, simulate
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.plan import Plan
@@ -51,20 +51,22 @@ def test_without_privacy_it_learns() -> None:
     assert accuracy["nearest"]["average"] > 0.9
 
 
-def odd_shards(shards: dict[str, Shard]) -> dict[str, Shard]:
+def odd_seats(*given) -> Seats:
     """One client with one class, one with one sample, one without any."""
-    names = list(shards)
+    seats = seats_of(*given)
+    names = list(seats.clients)
 
-    def cut(name: str, rows: torch.Tensor) -> Shard:
-        train = shards[name].train
-        return Shard(Samples(train.public[rows], train.labels[rows]), shards[name].test)
+    def cut(name: str, rows: torch.Tensor):
+        seat = seats.clients[name]
+        return dataclasses.replace(seat, shard=Shard(seat.shard.train.take(rows), seat.shard.test))
 
-    first = shards[names[0]].train.labels
-    return {
+    first = seats.clients[names[0]].shard.train.labels
+    clients = {
         names[0]: cut(names[0], (first == 1).nonzero()[:, 0]),
         names[1]: cut(names[1], torch.tensor([0])),
         names[2]: cut(names[2], torch.zeros(0, dtype=torch.int64)),
     }
+    return dataclasses.replace(seats, clients=clients)
 
 
 @pytest.mark.parametrize("release", ["framework", "sums"])
@@ -78,7 +80,7 @@ def test_odd_clients_work_in_all_frameworks(framework, mechanism, release, monke
         "regulariser.kind=dcr",
         "run.rounds=2",
     )
-    monkeypatch.setattr("vpdr.engines.build.shards_of", lambda *given: (odd_shards(shards_of(*given)[0]), 4))
+    monkeypatch.setattr("vpdr.engines.build.seats_of", odd_seats)
     record = final(plan)
     for client in record["rounds"][-1]["clients"].values():
         assert 0 <= client["accuracy"]["all"]["framework"] <= 1

@@ -116,7 +116,7 @@ def test_error_texts_stay_at_home(tmp_path: Path, monkeypatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("patient 17 has no diagnosis")
 
-    monkeypatch.setattr("vpdr.flower.node.shard_of", broken)
+    monkeypatch.setattr("vpdr.flower.node.seat_of", broken)
     plan = tiny()
     home = one_home(tmp_path, plan)
     assert refusal(reply_to(home, errand_record(opening(plan)))) == "failed"

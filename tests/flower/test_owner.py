@@ -106,7 +106,7 @@ def test_a_refused_plan_touches_no_data(tmp_path: Path, monkeypatch) -> None:
     def touched(*_: object) -> None:
         raise AssertionError("data were touched")
 
-    monkeypatch.setattr("vpdr.flower.node.shard_of", touched)
+    monkeypatch.setattr("vpdr.flower.node.seat_of", touched)
     monkeypatch.setattr("vpdr.flower.node.fingerprint", touched)
     with pytest.raises(Refused) as refusal:
         answer(home, opening(tiny("budget.epsilon=100")))

@@ -9,6 +9,7 @@ import typer
 from vpdr.cli.printing import console, print_json
 from vpdr.cli.results import tell_run
 from vpdr.errors import InvalidInput
+from vpdr.plan import Plan
 
 flower = typer.Typer(
     help="Runs over Flower: an app folder, a simulation, a deployment.", no_args_is_help=True
@@ -74,13 +75,10 @@ def up(  # noqa: PLR0913 - one parameter per option of the command
     _ready()
     from vpdr.flower.deployment import Deployment
     from vpdr.flower.post import ServerTerms
-    from vpdr.flower.server_app import single_plan
 
-    chosen = single_plan(plan, (f"benchmark.clients={clients}", *(settings or ())))
+    chosen = _sized(plan, tuple(settings or ()), clients)
     terms = ServerTerms(clients=clients, minimum=minimum or clients, round_timeout=round_timeout)
     with Deployment(folder=out, plan=chosen, secure=secure) as deployment:
-        if len(deployment.homes) != clients:
-            raise InvalidInput(f"the plan has {len(deployment.homes)} clients, --clients says {clients}")
         if not as_json:
             console.print(f"{clients} nodes are up; progress: {deployment.processes.logs / 'run.log'}")
         deployment.submit(terms, resume=resume)
@@ -105,6 +103,21 @@ def keys(
     Keys(folder).make(host or (), node or ())
     for path in sorted(folder.iterdir()):
         console.print(str(path))
+
+
+def _sized(source: str, settings: tuple[str, ...], clients: int) -> Plan:
+    """The plan with so many clients, if its benchmark can have them."""
+    from vpdr.engines.build import quiet
+    from vpdr.engines.seats import seats_of
+    from vpdr.flower.server_app import single_plan
+    from vpdr.rng import Streams
+
+    for more in ((), (f"benchmark.clients={clients}",)):
+        plan = single_plan(source, (*settings, *more))
+        found = len(seats_of(plan, Streams(plan.run.seed), quiet).clients)
+        if found == clients:
+            return plan
+    raise InvalidInput(f"the plan has {found} clients, --clients says {clients}; say --clients {found}")
 
 
 def _ready() -> None:

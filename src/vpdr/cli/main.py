@@ -10,8 +10,12 @@ import click
 import typer
 
 from vpdr.cli.calibrate import calibrate
+from vpdr.cli.data import data
 from vpdr.cli.flower import flower
 from vpdr.cli.ledger import ledger
+from vpdr.cli.list import list_results
+from vpdr.cli.reproduce import reproduce
+from vpdr.cli.reproduction_results import results
 from vpdr.cli.run import run
 from vpdr.errors import VpdrError
 
@@ -26,6 +30,10 @@ app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
 app.add_typer(flower, name="flower")
+app.add_typer(data, name="data")
+app.command()(reproduce)
+app.command("list")(list_results)
+app.command()(results)
 
 
 @app.callback()

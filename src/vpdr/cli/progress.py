@@ -3,7 +3,7 @@
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from vpdr.cli.printing import console
-from vpdr.engines.shards import shards_of
+from vpdr.engines.seats import seats_of
 from vpdr.engines.simulate import Course
 from vpdr.engines.sweep import Done
 from vpdr.plan import Plan
@@ -38,9 +38,9 @@ class RunProgress:
         self._bars.stop()
 
     def loading(self, name: str, done: int, total: int) -> None:
-        """Features of one domain."""
+        """Pictures or features of one domain."""
         if name not in self._loading:
-            self._loading[name] = self._bars.add_task(f"features of {name}", total=total)
+            self._loading[name] = self._bars.add_task(name, total=total)
         self._bars.update(self._loading[name], completed=done)
 
     def after_round(self, course: Course) -> None:
@@ -59,7 +59,7 @@ class SweepProgress(RunProgress):
 
     def __enter__(self) -> "SweepProgress":
         super().__enter__()
-        shards_of(self._plan, Streams(self._plan.run.seed), self.loading)  # fills the cache for all workers
+        seats_of(self._plan, Streams(self._plan.run.seed), self.loading)  # fills the cache for all workers
         self._all = self._bars.add_task("runs", total=self._runs)
         return self
 

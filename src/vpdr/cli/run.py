@@ -31,6 +31,9 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     methods: Annotated[
         str | None, typer.Option(help="Arms to compare, such as local,none,igpp,vpdr,vpdr-random,strict.")
     ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option("--data", metavar="BENCHMARK=DIR", help="Where its files lie.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the results; runs/NAME if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
     jobs: Annotated[int, typer.Option(help="Runs at the same time; 0 is one a core.", min=0)] = 0,
@@ -38,7 +41,7 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
 ) -> None:
     """Run a plan and leave a record; with several seeds or methods, compare them."""
-    wishes = Wishes(settings=settings or (), seeds=seeds, methods=methods)
+    wishes = Wishes(settings=settings or (), seeds=seeds, methods=methods, data=data or ())
     experiment = load_experiment(source, wishes)
     order = Order(
         experiment=experiment,

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from vpdr.client.encoding import Encoding
 from vpdr.client.error import relative_error
 from vpdr.client.parts import Habits, Model, Promise, Samples, Shard
 from vpdr.encoder import seed_dropout
@@ -21,7 +22,7 @@ from vpdr.types import Features, Memory, Prototypes, Step
 
 @dataclass(kw_only=True)
 class Client:
-    """It owns its data, adapter, head, teacher, optimiser, ledger and random streams.
+    """It owns its data, encoder, head, teacher, optimiser, ledger and random streams.
 
     Guarantee: what leaves it is what `release` returns, and that was charged to the ledger first.
     """
@@ -41,7 +42,8 @@ class Client:
 
     def __post_init__(self) -> None:
         self.guide: Guide = self.regulariser.guide(self.model.head)
-        parameters = [*self.model.adapter.parameters(), *self.model.head.parameters()]
+        self.encoding = Encoding(self.model.encoder)
+        parameters = [*self.model.encoder.parameters(), *self.model.head.parameters()]
         self.optimiser = torch.optim.AdamW(
             parameters, lr=self.habits.lr, weight_decay=self.habits.weight_decay, foreach=True
         )
@@ -98,20 +100,22 @@ class Client:
         steps = 0
         for epoch in range(self.habits.epochs):
             rng = self.streams.draw(f"shuffle/{epoch}", client=self.id, t=t)
+            change = self.streams.draw(f"augment/{epoch}", client=self.id, t=t)
             for rows in torch.randperm(len(train.labels), generator=rng).split(self.habits.batch):
-                terms = self._step(Samples(train.public[rows], train.labels[rows]), broadcast)
+                terms = self._step(rows, change, broadcast)
                 totals = {name: totals.get(name, 0.0) + value for name, value in terms.items()}
                 steps += 1
         self.guide.settle(self.model.head)
         self._learning(False, t)
         return {name: value / steps for name, value in totals.items()}
 
-    def _step(self, batch: Samples, broadcast: Any) -> Mapping[str, float]:
+    def _step(self, rows: Int[Tensor, " b"], change: torch.Generator, broadcast: Any) -> Mapping[str, float]:
         """One optimiser step on L = L_BASE + λ₁ L_KD (Eq. 18)."""
-        raw = self.model.adapter(batch.public)
+        train = self.shard.train
+        raw = self.encoding.batch(train, rows, change)
         shaped = self.guide.reshape(raw)
-        weights = torch.ones(len(batch.labels))
-        step = Step(shaped, self.model.head(shaped), batch.labels, batch.public, weights)
+        weights = torch.ones(len(rows))
+        step = Step(shaped, self.model.head(shaped), train.labels[rows], train.public[rows], weights)
         terms = dict(self.framework.losses(step, broadcast))
         terms["guide"] = self.guide.loss(raw, step.logits, weights)
         torch.stack(list(terms.values())).sum().backward()
@@ -120,11 +124,9 @@ class Client:
         self.guide.follow(self.model.head)
         return {name: float(value.detach()) for name, value in terms.items()}
 
-    @torch.no_grad()
     def personal_features(self, samples: Samples) -> Float[Tensor, "n d"]:
         """What the client's own encoder sees, without dropout (Z_m)."""
-        features: Tensor = self.model.adapter(samples.public)
-        return features
+        return self.encoding.all(samples)
 
     def released_features(self, samples: Samples) -> Float[Tensor, "n d"]:
         """The same samples on the path whose prototypes are shared."""
@@ -134,14 +136,15 @@ class Client:
 
     def _learning(self, on: bool, t: int) -> None:
         rng = self.streams.draw("dropout", client=self.id, t=t) if on else None
-        for part in (self.model.adapter, self.model.head):
+        self.encoding.forget()
+        for part in (self.model.encoder, self.model.head):
             part.train(on)
             seed_dropout(part, rng)
 
     def state(self) -> dict[str, Any]:
         """All that must survive between two rounds, for checkpoints and for stateless engines."""
         return {
-            "adapter": self.model.adapter.state_dict(),
+            "encoder": self.model.encoder.state_dict(),
             "head": self.model.head.state_dict(),
             "guide": self.guide.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -154,7 +157,8 @@ class Client:
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state; the ledger never forgets a release that it already knows."""
         self.ledger.load_state_dict(state["ledger"])
-        self.model.adapter.load_state_dict(state["adapter"])
+        self.encoding.forget()
+        self.model.encoder.load_state_dict(state["encoder"])
         self.model.head.load_state_dict(state["head"])
         self.guide.load_state_dict(state["guide"])
         self.optimiser.load_state_dict(state["optimiser"])

@@ -14,16 +14,22 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @torch.no_grad()
 def accuracy(client: Client, encoded: Float[Tensor, "n d"]) -> dict[str, dict[str, float]]:
-    """Share of right answers by each way to predict, on the classes it holds (own) and on all."""
+    """Share of right answers by each way to predict: on the classes it holds (own), on all, on validation."""
     test, train = client.shard.test, client.shard.train
-    if not len(test.labels):
-        return {"own": {}, "all": {}}
-    held = torch.isin(test.labels, train.labels.unique())
-    right = {name: guess == test.labels for name, guess in predictions(client, test, encoded).items()}
-    return {
-        "own": {name: share(hits[held]) for name, hits in right.items()},
-        "all": {name: share(hits) for name, hits in right.items()},
-    }
+    found: dict[str, dict[str, float]] = {"own": {}, "all": {}}
+    if len(test.labels):
+        held = torch.isin(test.labels, train.labels.unique())
+        right = _right(client, test, encoded)
+        found["own"] = {name: share(hits[held]) for name, hits in right.items()}
+        found["all"] = {name: share(hits) for name, hits in right.items()}
+    if client.shard.validation is not None and len(client.shard.validation.labels):
+        right = _right(client, client.shard.validation, encoded)
+        found["validation"] = {name: share(hits) for name, hits in right.items()}
+    return found
+
+
+def _right(client: Client, samples: Samples, encoded: Float[Tensor, "n d"]) -> dict[str, Bool[Tensor, " m"]]:
+    return {name: guess == samples.labels for name, guess in predictions(client, samples, encoded).items()}
 
 
 def predictions(client: Client, test: Samples, encoded: Float[Tensor, "n d"]) -> dict[str, Int[Tensor, " m"]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vpdr.encoder import PersonalEncoder
 from vpdr.mechanisms import Mechanism, NoiseSource
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import Summariser
@@ -32,13 +33,14 @@ class Shard:
 
     train: Samples
     test: Samples
+    validation: Samples | None = None  # held out of training, to choose settings by
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The trainable parts: the adapter on the frozen path, and the head."""
+    """The trainable parts: the encoder, with all that is frozen shared, and the head."""
 
-    adapter: nn.Module  # A_m, so that h_m = adapter after the frozen path
+    encoder: PersonalEncoder  # h_m
     head: nn.Module  # f_m
 
 

@@ -1,4 +1,4 @@
-"""Pictures with labels, grouped by where they come from."""
+"""Samples with labels, grouped by where they come from."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,27 @@ from vpdr.errors import InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Domain:
-    """All samples of one source, not yet split into training and test."""
+class Roll:
+    """The labels of one source: all that is needed to divide it.
+
+    `official_test` are the rows that the public set itself keeps for testing; None where the split is ours
+    to draw. `whole` is the size of the public training set where these samples are only a part of it.
+    """
 
     name: str
-    images: UInt8[np.ndarray, "n h w 3"]
     labels: Int64[np.ndarray, " n"]
+    official_test: Int64[np.ndarray, " t"] | None = None
+    whole: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Domain(Roll):
+    """All pictures of one source, not yet split into training and test; they may lie on disk."""
+
+    images: UInt8[np.ndarray, "n h w 3"]
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):
@@ -23,22 +38,34 @@ class Domain:
                 f"got {len(self.images)} images and {len(self.labels)} labels; check how it was read"
             )
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def take(self, indices: Int64[np.ndarray, " m"]) -> "Domain":
-        """The same source with these samples only, in this order."""
+        """The same source with these samples only, in this order; whose test they were is forgotten."""
         return Domain(name=self.name, images=self.images[indices], labels=self.labels[indices])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class TextDomain(Roll):
+    """All texts of one source, not yet split into training and test."""
+
+    texts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.texts) != len(self.labels):
+            raise InvalidInput(
+                f"domain {self.name}: expected one label for each text, "
+                f"got {len(self.texts)} texts and {len(self.labels)} labels; check how it was read"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Benchmark:
-    """Several domains that share one set of classes."""
+    """Several domains that share one set of classes; `remarks` is what its user should hear about it."""
 
     name: str
     classes: int
     class_names: tuple[str, ...]
-    domains: tuple[Domain, ...]
+    domains: tuple[Roll, ...]
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.class_names) != self.classes:
@@ -47,12 +74,33 @@ class Benchmark:
                 "give one name for each class"
             )
         self._check_labels()
-        present = np.unique(np.concatenate([domain.labels for domain in self.domains]))
+        present = np.unique(self.labels)
         for label in np.setdiff1d(np.arange(self.classes), present):
             raise InvalidInput(
                 f"benchmark {self.name}: class {self.class_names[label]} has no samples in any domain; "
                 "ask for more samples, or check how the data were read"
             )
+
+    @property
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        """The labels of all domains, one domain after the other: a row of the benchmark is a place in it."""
+        return np.concatenate([domain.labels for domain in self.domains])
+
+    @property
+    def pictures(self) -> tuple[Domain, ...]:
+        """The domains of a benchmark of pictures."""
+        found = tuple(domain for domain in self.domains if isinstance(domain, Domain))
+        if len(found) != len(self.domains):
+            raise InvalidInput(f"benchmark {self.name}: expected pictures, got something else; use another")
+        return found
+
+    @property
+    def texts(self) -> tuple[TextDomain, ...]:
+        """The domains of a benchmark of texts."""
+        found = tuple(domain for domain in self.domains if isinstance(domain, TextDomain))
+        if len(found) != len(self.domains):
+            raise InvalidInput(f"benchmark {self.name}: expected texts, got something else; use another")
+        return found
 
     def _check_labels(self) -> None:
         for domain in self.domains:

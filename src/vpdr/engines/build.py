@@ -1,6 +1,5 @@
 """From a plan to clients and a framework, for every engine."""
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import Client, Habits, Model, Promise, Shard
-from vpdr.encoder import Adapter, make_head
+from vpdr.data import Manifest
+from vpdr.encoder import Shape, make_encoder, make_head
+from vpdr.engines.origins import Progress
 from vpdr.engines.promises import ledger_of, promise_of
+from vpdr.engines.seats import Seat, seats_of
 from vpdr.engines.server import Server
-from vpdr.engines.shards import Progress, shards_of
 from vpdr.frameworks import Framework
 from vpdr.plan.combinations import framework_of, regulariser_of
 from vpdr.plan.plan import Plan
@@ -29,6 +30,8 @@ class Federation:
     streams: Streams
     classes: int
     weights: Float[Tensor, "m c"]  # public weights of the clients
+    seats: dict[str, Seat]
+    manifest: Manifest | None = None  # who has which rows, where the data are a real benchmark
 
     @property
     def server(self) -> Server:
@@ -50,7 +53,6 @@ class Pattern:
     classes: int
     framework: Framework[Any]
     promise: Promise
-    start: Model
     streams: Streams
 
     @classmethod
@@ -63,16 +65,15 @@ class Pattern:
             classes=classes,
             framework=framework,
             promise=promise_of(plan, framework, classes, streams),
-            start=_start(plan, classes, streams),
             streams=streams,
         )
 
-    def client(self, name: str, shard: Shard) -> Client:
+    def client(self, name: str, seat: Seat) -> Client:
         """A client before its first round."""
         return Client(
             id=name,
-            shard=shard,
-            model=copy.deepcopy(self.start),
+            shard=seat.shard,
+            model=self._start(seat),
             framework=self.framework,
             promise=self.promise,
             regulariser=regulariser_of(self.plan),
@@ -81,6 +82,16 @@ class Pattern:
             streams=self.streams,
         )
 
+    def _start(self, seat: Seat) -> Model:
+        """The initial encoder and head: drawn from the same streams, so alike wherever shapes are."""
+        model, member, streams = self.plan.model, seat.member, self.streams
+        shape = Shape(adapters=model.adapters, width=member.width, dropout=model.dropout)
+        encoder = make_encoder(shape, model.dim, seat.trunk, rng=streams.draw("adapter"))
+        head = make_head(
+            model.dim, self.classes, rng=streams.draw("head"), hidden=member.hidden, dropout=model.dropout
+        )
+        return Model(encoder.eval(), head.eval())
+
 
 def quiet(name: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
@@ -88,26 +99,19 @@ def quiet(name: str, done: int, total: int) -> None:
 
 def build(plan: Plan, progress: Progress = quiet) -> Federation:
     """Load the data and make every client as the plan says."""
-    shards, classes = shards_of(plan, Streams(plan.run.seed), progress)
-    pattern = Pattern.of(plan, classes)
+    seats = seats_of(plan, Streams(plan.run.seed), progress)
+    pattern = Pattern.of(plan, seats.classes)
+    names = sorted(seats.clients)
     return Federation(
         plan=plan,
-        clients=tuple(pattern.client(name, shards[name]) for name in sorted(shards)),
+        clients=tuple(pattern.client(name, seats.clients[name]) for name in names),
         framework=pattern.framework,
         streams=pattern.streams,
-        classes=classes,
-        weights=_weights(plan, [shards[name] for name in sorted(shards)], classes),
+        classes=seats.classes,
+        weights=_weights(plan, [seats.clients[name].shard for name in names], seats.classes),
+        seats=seats.clients,
+        manifest=seats.manifest,
     )
-
-
-def _start(plan: Plan, classes: int, streams: Streams) -> Model:
-    """The initial adapter and head: the same for all clients, as copies of one model."""
-    model = plan.model
-    adapter = Adapter(model.dim, model.width, model.dropout, rng=streams.draw("adapter"))
-    head = make_head(
-        model.dim, classes, rng=streams.draw("head"), hidden=(model.hidden,), dropout=model.dropout
-    )
-    return Model(adapter.eval(), head.eval())
 
 
 def _habits(plan: Plan, classes: int) -> Habits:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.engines.build import Federation, build, quiet
+from vpdr.engines.origins import Progress
 from vpdr.engines.promises import pay_on_disk
-from vpdr.engines.shards import Progress
 from vpdr.engines.simulate import Course, Watcher, simulate
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Noise
@@ -50,7 +50,7 @@ def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | 
     saved = folder.look(plan, resume=resume)
     # what is wrong with the data or the plan is told before anything is written
     federation = build(plan, company.loading)
-    folder.prepare(plan)
+    folder.prepare(plan, federation.manifest)
     if plan.release.noise == Noise.SYSTEM:
         pay_on_disk(federation.clients, folder.ledgers)
     course = None if saved is None else _restored(federation, saved)

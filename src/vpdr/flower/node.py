@@ -17,7 +17,7 @@ from vpdr.flower.judgement import judge
 from vpdr.flower.policy import Policy
 from vpdr.flower.purse import paid_from
 from vpdr.flower.refusals import Code, Refused
-from vpdr.flower.samples import fingerprint, shard_of
+from vpdr.flower.samples import at_home, fingerprint, seat_of
 from vpdr.plan.plan import Plan
 from vpdr.privacy import BudgetExceeded
 from vpdr.privacy.entries import pack_entry
@@ -73,8 +73,8 @@ def _pattern(plan: str, classes: int) -> Pattern:
 def _awake(home: Home, policy: Policy, plan: Plan, saved: Mapping[str, Any] | None) -> Client:
     """The client as it went to sleep, with the owner's ledger behind its own."""
     torch.set_num_threads(plan.run.threads)
-    shard, classes = shard_of(policy, plan)
-    client = _pattern(json.dumps(plan.to_data()), classes).client(policy.name, shard)
+    seat, classes = seat_of(policy, plan)
+    client = _pattern(json.dumps(at_home(policy.data, plan).to_data()), classes).client(policy.name, seat)
     client.ledger = paid_from(home.purse(policy), client.ledger)
     if saved is not None:
         client.resume(saved["client"])
@@ -102,7 +102,7 @@ def _work(client: Client, errand: Errand, policy: Policy) -> tuple[Answer, dict[
         "why": why,
         "entries": [pack_entry(entry) for entry in client.ledger.entries[errand.known :]],
         "measured": _SHARED[policy.allow.metrics](told),
-        "seconds": clock.seconds.get("prototypes", 0.0),
+        "seconds": clock.seconds.get("prototypes", 0.0) if policy.allow.metrics != "nothing" else 0.0,
     }
     state = {"hop": errand.hop, "client": client.state(), "diagnosis": dict(client.diagnosis), "told": told}
     return Answer(upload=upload, facts=facts), state

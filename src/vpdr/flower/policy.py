@@ -58,6 +58,8 @@ class DataTerms:
     classes: int = 0  # of the features' labels; public
     benchmark: str = ""  # the one kind that a plan may name
     settings: dict[str, Any] = field(default_factory=dict)  # of that benchmark; they win over the plan's
+    weights: str = ""  # of the backbone, on this machine
+    device: str = "cpu"  # of the backbone, where it is trained inside
 
     def __post_init__(self) -> None:
         if self.features and self.benchmark:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from vpdr.client import Samples, Shard
 from vpdr.engines.build import quiet
-from vpdr.engines.shards import shards_of
+from vpdr.engines.seats import Seat, Seats, seats_of
+from vpdr.engines.trunks import member_of
 from vpdr.errors import InvalidInput
 from vpdr.flower.policy import DataTerms, Policy
 from vpdr.flower.refusals import Code, Refused
@@ -23,23 +24,30 @@ from vpdr.rng import Streams
 _HEAD = 4096  # bytes of each file of a folder that count; all bytes of a file of features
 
 
-def shard_of(policy: Policy, plan: Plan) -> tuple[Shard, int]:
-    """The client's samples on the frozen path, and the public number of classes."""
+def seat_of(policy: Policy, plan: Plan) -> tuple[Seat, int]:
+    """The client's samples with what is frozen under them, and the public number of classes."""
     if policy.data.features:
-        return _from_file(Path(policy.data.features), plan.model.dim), policy.data.classes
+        shard = _from_file(Path(policy.data.features), plan.model.dim)
+        return Seat(shard=shard, member=member_of(plan, 0)), policy.data.classes
     if not policy.data.benchmark:
         raise Refused(Code.NO_POLICY, "the policy names no data: set data.features or data.benchmark")
-    data = merged(plan.to_data(), {"benchmark": policy.data.settings})
-    shards, classes = _benchmark(json.dumps(data, sort_keys=True))
-    if policy.name not in shards:
+    seats = _benchmark(json.dumps(at_home(policy.data, plan).to_data(), sort_keys=True))
+    if policy.name not in seats.clients:
         raise Refused(Code.BENCHMARK, f"the benchmark has no client named {policy.name}")
-    return shards[policy.name], classes
+    return seats.clients[policy.name], seats.classes
+
+
+def at_home(data: DataTerms, plan: Plan) -> Plan:
+    """The plan as this machine reads it: every path is the owner's, whatever the plan says."""
+    own = {"root": "", "manifest": "", **data.settings}
+    changes = {"benchmark": own, "model": {"weights": data.weights}, "run": {"device": data.device}}
+    return Plan.from_data(merged(plan.to_data(), changes))
 
 
 @lru_cache(maxsize=1)  # simulated clients of one process share what they are cut from
-def _benchmark(data: str) -> tuple[dict[str, Shard], int]:
+def _benchmark(data: str) -> Seats:
     plan = Plan.from_data(json.loads(data))
-    return shards_of(plan, Streams(plan.run.seed), quiet)
+    return seats_of(plan, Streams(plan.run.seed), quiet)
 
 
 def _from_file(path: Path, dim: int) -> Shard:

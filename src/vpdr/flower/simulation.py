@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.engines.build import quiet
-from vpdr.engines.shards import shards_of
+from vpdr.engines.seats import seats_of
 from vpdr.files import cannot_write, write_atomically
 from vpdr.flower.client_app import HOMES, client_app, home_name
 from vpdr.flower.post import ServerTerms, TooFew
@@ -34,13 +34,26 @@ def agreeing_policy(plan: Plan, name: str) -> dict[str, Any]:
             "simulation": plan.release.noise != Noise.SYSTEM,
             "metrics": "everything",
         },
-        "data": {"benchmark": plan.benchmark.kind},
+        "data": {
+            "benchmark": plan.benchmark.kind,
+            "settings": {
+                "root": _absolute(plan.benchmark.root),
+                "manifest": _absolute(plan.benchmark.manifest),
+            },
+            "weights": plan.model.weights,
+            "device": plan.run.device,
+        },
     }
+
+
+def _absolute(path: str) -> str:
+    """Nodes have working folders of their own."""
+    return str(Path(path).expanduser().resolve()) if path else ""
 
 
 def simulated_homes(plan: Plan, root: Path) -> list[Path]:
     """A folder for each client of the plan's benchmark; one that is there already keeps its ledger."""
-    names = sorted(shards_of(plan, Streams(plan.run.seed), quiet)[0])
+    names = sorted(seats_of(plan, Streams(plan.run.seed), quiet).clients)
     homes = [root / home_name(part) for part in range(len(names))]
     for home, name in zip(homes, names, strict=True):
         try:

@@ -4,11 +4,11 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vpdr.encoder import PROJECTIONS
 from vpdr.errors import InvalidInput
 from vpdr.finetune import REGULARISERS, Dcr, Plain, Regulariser
 from vpdr.frameworks import FRAMEWORKS, Framework
 from vpdr.mechanisms import MECHANISMS, Focus
+from vpdr.plan.data_combinations import check_data
 from vpdr.plan.values import fitted, known
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Basis, Budget, EncoderKind, Level
 from vpdr.prototypes import SUMMARISERS, ClassMeans
@@ -20,15 +20,12 @@ NOT_PRIVATE = {"none"}
 SELECTS = {"vpp"}
 UNPROVED = {"kmeans", "finch"}
 HIDES_COUNTS = {"sums"}
-BENCHMARKS = ("quickstart", "synthetic")
-WITHOUT_DOMAINS = {"synthetic"}
 WITHOUT_SETTINGS = {"plain"}
 
 
 def check_combinations(plan: "Plan") -> None:
     """Refuse what cannot run, or what would not keep the promise that the plan asks for."""
-    known("benchmark", [plan.benchmark.kind], BENCHMARKS)
-    known("projection", [plan.model.projection], PROJECTIONS)
+    check_data(plan)
     known("framework", [plan.framework.kind], FRAMEWORKS)
     known("mechanism", [plan.mechanism.kind], MECHANISMS)
     known("regulariser", [plan.regulariser.kind], REGULARISERS)
@@ -77,10 +74,6 @@ def _check_ignored(plan: "Plan") -> None:
     if plan.release.min_count > 1 and not means:
         raise InvalidInput(
             "release.min_count is for class means; leave it out, or set release.summariser=means"
-        )
-    if plan.benchmark.per_domain > 1 and plan.benchmark.kind in WITHOUT_DOMAINS:
-        raise InvalidInput(
-            f"benchmark {plan.benchmark.kind} has one client a domain; set benchmark.clients, not per_domain"
         )
     for client, rounds in plan.participation.schedule.items():
         if not isinstance(rounds, list) or not all(type(t) is int for t in rounds):

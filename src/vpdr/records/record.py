@@ -40,8 +40,9 @@ def finished_record(
 def final_accuracies(last: Mapping[str, Any]) -> dict[str, Any]:
     """Per client, with the unweighted average and the sample standard deviation over clients."""
     out: dict[str, Any] = {}
-    for scope in ("own", "all"):
-        clients = {name: content["accuracy"][scope] for name, content in last["clients"].items()}
+    scopes = {scope: None for content in last["clients"].values() for scope in content["accuracy"]}
+    for scope in scopes:
+        clients = {name: content["accuracy"].get(scope, {}) for name, content in last["clients"].items()}
         names = sorted({metric for found in clients.values() for metric in found})
         out[scope] = {name: spread({c: found.get(name) for c, found in clients.items()}) for name in names}
     return out

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from vpdr.data import Manifest
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.files import cannot_write, write_atomically
 from vpdr.plan.plan import Plan
@@ -39,13 +40,15 @@ class RunFolder:
             )
         return self.load_checkpoint(plan) if resume else None
 
-    def prepare(self, plan: Plan) -> None:
-        """Make the folder, and write down what will run in it."""
+    def prepare(self, plan: Plan, manifest: Manifest | None = None) -> None:
+        """Make the folder, and write down what will run in it, on which rows."""
         try:
             self.ledgers.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         write_atomically(self.path / "plan.toml", toml_text(plan.to_data()).encode())
+        if manifest is not None:
+            write_atomically(self.path / "split.json", json_bytes(manifest.to_data()))
 
     def save_checkpoint(self, plan: Plan, state: Mapping[str, Any], ledgers: Sequence[Ledger]) -> None:
         """All that is needed to go on, and the ledgers beside it for people to read."""

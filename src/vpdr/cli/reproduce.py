@@ -1,0 +1,150 @@
+"""`vpdr reproduce`: one table or figure of the paper, from data on disk to a page with verdicts."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import TaskID
+from rich.table import Table
+
+from vpdr.cli.interrupt import Interrupt
+from vpdr.cli.printing import console, print_json
+from vpdr.cli.progress import RunProgress
+from vpdr.engines.sweep import Job
+from vpdr.reproduce.catalogue import ids, load_study, setting
+from vpdr.reproduce.labels import framework_label, method_label
+from vpdr.reproduce.numbers import measured, number, signed
+from vpdr.reproduce.reproduction import Finished, Reproduction, runs_of
+from vpdr.reproduce.reproduction import reproduce as run_reproduction
+from vpdr.reproduce.running import Company
+from vpdr.reproduce.wish import Wish, parse_data
+
+DEFAULT_OUT = Path("runs") / "reproduce"
+
+
+def reproduce(  # noqa: PLR0913 - one parameter per option of the command
+    name: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="What to reproduce; none: the list.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=DIR", help="Where a data set is, such as pacs=data/PACS."),
+    ] = None,
+    backbone: Annotated[
+        list[str] | None, typer.Option(help="Instead of the paper's; once for images, once for texts.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="Weights of the backbone: a folder or a file.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="0..4, 3 or 0,2,5; the table's own if not given.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of all runs and pages.")] = DEFAULT_OUT,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time; 0 is one a core.", min=0)] = 0,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A small version in minutes, marked as such.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    adapters: Annotated[str | None, typer.Option(help="last or blocks.")] = None,
+    select: Annotated[str, typer.Option(help="Where R is chosen: validation or test.")] = "validation",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting.")
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="What can be reproduced.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+) -> None:
+    """Rerun a table or figure of the paper; what has run before is not run again."""
+    if name is None or show_list:
+        _tell_ids(as_json)
+        return
+    wish = Wish(
+        data=parse_data(data or ()),
+        backbones=tuple(backbone or ()),
+        weights=weights,
+        adapters=adapters,
+        device=device,
+        seeds=seeds,
+        settings=tuple(settings or ()),
+        smoke=smoke,
+        select=select,
+    )
+    what = Reproduction.of(name, wish, out)
+    done = _run(what, jobs or os.cpu_count() or 1, show=not quiet and not as_json)
+    if done.summary is None:
+        sys.stderr.write(
+            f"stopped with {what.left} of {len(what.jobs)} runs left; the same command goes on\n"
+        )
+        raise typer.Exit(130)
+    if as_json:
+        print_json({**done.summary, "out": str(what.folder)})
+    elif not quiet:
+        _tell(done, what.folder)
+
+
+def _run(what: Reproduction, workers: int, *, show: bool) -> Finished:
+    with Interrupt() as interrupt, ManyRuns(len(what.jobs), show=show) as progress:
+        company = Company(
+            workers=workers,
+            loading=progress.loading,
+            after_run=progress.after_run,
+            stop=lambda: interrupt.asked,
+        )
+        return run_reproduction(what, company)
+
+
+class ManyRuns(RunProgress):
+    """A bar for all runs of a reproduction, those that were there before included."""
+
+    def __init__(self, runs: int, *, show: bool) -> None:
+        super().__init__(runs, show=show)
+        self._runs, self._done = runs, 0
+        self._bar: TaskID | None = None
+
+    def __enter__(self) -> "ManyRuns":
+        super().__enter__()
+        return self
+
+    def after_run(self, job: Job) -> None:
+        """One run more."""
+        self._done += 1
+        if self._bar is None:
+            self._bar = self._bars.add_task("runs", total=self._runs)
+        self._bars.update(self._bar, completed=self._done, description=f"runs ({job.setting} {job.method})")
+
+
+def _tell_ids(as_json: bool) -> None:
+    found: list[dict[str, Any]] = []
+    for name in ids():
+        study = load_study(name)
+        runs = runs_of(study)
+        found.append(
+            {"id": name, "paper": study.paper, "title": study.title, "runs": runs, "data": study.datasets}
+        )
+    if as_json:
+        print_json({"ids": found, "datasets": setting()["datasets"]})
+        return
+    table = Table("id", "in the paper", "what", "runs", "data", box=None, pad_edge=False)
+    for each in found:
+        table.add_row(each["id"], each["paper"], each["title"], str(each["runs"]), ", ".join(each["data"]))
+    console.print(table)
+
+
+def _tell(done: Finished, folder: Path) -> None:
+    summary = done.summary or {}
+    unit, metric = summary["unit"], summary["metric"]
+    title = f"{'SMOKE: ' if summary['smoke'] else ''}{summary['title']} ({summary['paper']})"
+    heads = ("data", "framework", "method", "point", "R", f"paper {metric}", "ours", "difference", "verdict")
+    table = Table(*heads, title=title, title_justify="left", box=None, pad_edge=False)
+    for line in summary["lines"]:
+        table.add_row(
+            line["dataset"],
+            framework_label(summary, line),
+            method_label(line["method"]),
+            ", ".join(line["points"]),
+            "" if line["radius"] is None else f"{line['radius']:g}",
+            number(line["paper"].get(metric), unit),
+            measured(line["metrics"].get(metric), unit),
+            signed(line["difference"], unit),
+            line["verdict"],
+        )
+    console.print(table)
+    console.print(f"page: {folder / (summary['id'] + '.md')}   summary: {folder / (summary['id'] + '.json')}")

@@ -1,0 +1,1 @@
+"""The file formats in which the public sets are handed out, each read without trusting it."""

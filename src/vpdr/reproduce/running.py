@@ -1,0 +1,128 @@
+"""Running what is missing: every run has a folder named after its plan, so nothing is run twice."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vpdr.engines.build import quiet
+from vpdr.engines.origins import Progress
+from vpdr.engines.runner import never
+from vpdr.engines.seats import seats_of
+from vpdr.engines.sweep import Job, sweep
+from vpdr.errors import VpdrError
+from vpdr.plan import Plan
+from vpdr.records import RunFolder
+from vpdr.reproduce.catalogue import Study
+from vpdr.reproduce.cells import Cell
+from vpdr.reproduce.reading import READERS, Reading, validation
+from vpdr.rng import Streams
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run gave: only what the table needs of its record."""
+
+    reading: Reading
+    validation: float | None
+    sentence: str  # what its guarantee covers
+    clients: tuple[str, ...]
+    wall_seconds: float
+    versions: dict[str, str]
+
+
+Results = dict[str, Measured]  # by the identity of the plan
+
+
+def ignore(job: Job) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Company:
+    """Who watches, who may stop it, and how many runs go on at the same time."""
+
+    workers: int = 1
+    loading: Progress = quiet
+    after_run: Callable[[Job], None] = ignore
+    stop: Callable[[], bool] = never
+
+
+@dataclass(slots=True)
+class Harvest:
+    """What was measured so far, and why some data could not be had."""
+
+    results: Results = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)  # data set -> why
+
+
+def jobs_of(cells: Sequence[Cell], seeds: Sequence[int], out: Path) -> list[Job]:
+    """Every run that the cells ask for, once; seed by seed, so that a stopped table has whole seeds."""
+    jobs: dict[str, Job] = {}
+    for seed in seeds:
+        for cell in cells:
+            for radius in cell.radii:
+                job = cell.job(radius, seed, out)
+                jobs.setdefault(job.plan.identity, job)
+    return list(jobs.values())
+
+
+def finished(job: Job) -> bool:
+    """Whether a run has left its record."""
+    return RunFolder(job.out).record.exists()
+
+
+def run_all(study: Study, jobs: Sequence[Job], company: Company) -> Harvest:
+    """Read what is there, prepare the data of the rest once, run it."""
+    harvest = Harvest()
+    for job in jobs:
+        if finished(job):
+            _keep(harvest, study, job, RunFolder(job.out).finished(job.plan))
+            company.after_run(job)
+    todo = [job for job in jobs if not finished(job)]
+    ready = list(_prepared(todo, harvest, company))
+    workers = 1 if study.alone else min(company.workers, max(1, len(ready)))
+    for done in sweep(ready, workers=workers, resume=True, stop=company.stop):
+        if done.record is not None:
+            _keep(harvest, study, done.job, done.record)
+        company.after_run(done.job)
+    return harvest
+
+
+def _keep(harvest: Harvest, study: Study, job: Job, record: dict[str, Any]) -> None:
+    harvest.results[job.plan.identity] = Measured(
+        reading=READERS[study.reader](record),
+        validation=validation(record),
+        sentence=record["privacy"]["sentence"],
+        clients=tuple(record["clients"]),
+        wall_seconds=record["wall_seconds"],
+        versions=record["versions"],
+    )
+
+
+def _prepared(jobs: Sequence[Job], harvest: Harvest, company: Company) -> Iterator[Job]:
+    """Jobs whose data can be had; decoded pictures and features are cached here, once, for all workers."""
+    tried: dict[str, str | None] = {}
+    for job in jobs:
+        key = _data_key(job.plan)
+        if key not in tried and not company.stop():
+            tried[key] = _trouble(job.plan, company.loading)
+        trouble = tried.get(key)
+        if trouble is None:
+            yield job
+        else:
+            harvest.refused[job.setting] = trouble
+
+
+def _trouble(plan: Plan, loading: Progress) -> str | None:
+    try:
+        seats_of(plan, Streams(plan.run.seed), loading)
+    except VpdrError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def _data_key(plan: Plan) -> str:
+    """Plans that read the same pictures through the same frozen path."""
+    data = plan.to_data()
+    return repr((data["benchmark"]["kind"], data["benchmark"].get("root"), data["model"]))

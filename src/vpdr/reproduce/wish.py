@@ -1,0 +1,99 @@
+"""What a user asks for on top of a table's own description."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vpdr.encoder import BACKBONES
+from vpdr.errors import InvalidInput
+from vpdr.plan import Plan
+from vpdr.plan.experiment import folders_of, parse_seeds
+from vpdr.plan.sources import read_builtin
+from vpdr.plan.values import assigned, known, merged, nested
+from vpdr.reproduce.catalogue import Study, setting
+
+SELECTIONS = ("validation", "test")
+DECIDED = (
+    ("framework", "kind", "the table names its frameworks; use vpdr run for one of your own"),
+    ("run", "seed", "use --seeds"),
+    ("benchmark", "root", "use --data NAME=DIR"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """Where the data are, which backbone, which seeds, how small; nothing here changes a method."""
+
+    data: Mapping[str, Path] = field(default_factory=dict)  # data set -> its folder
+    backbones: Sequence[str] = ()  # instead of the paper's: one for images, one for texts
+    weights: str | None = None
+    adapters: str | None = None
+    device: str | None = None
+    seeds: str | None = None
+    settings: Sequence[str] = ()  # section.key=value
+    smoke: bool = False
+    stand_in: bool = False  # count what would run, with embedded data in the place of what is not given
+    select: str = "validation"  # on which split R is chosen; test is what the paper probably did
+
+    def __post_init__(self) -> None:
+        known("data set in --data", self.data, setting()["datasets"])
+        known("backbone", self.backbones, BACKBONES)
+        known("split in --select", [self.select], SELECTIONS)
+        for section, key, words in DECIDED:
+            if key in self.wanted.get(section, {}):
+                raise InvalidInput(f"--set {section}.{key} has no effect: {words}")
+        preset = read_builtin("presets", "paper")
+        Plan.from_data(merged(preset, self.wanted))  # a typing error is told at once
+
+    def backbone_of(self, dataset: str) -> str:
+        """The user's for this kind of data, else the paper's."""
+        own: str = setting()["datasets"][dataset]["backbone"]
+        sees = {name: entry.traits.modality for name, entry in BACKBONES.items()}
+        return next((name for name in self.backbones if sees[name] == sees[own]), own)
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """The settings as nested tables."""
+        found: dict[str, Any] = {}
+        for text in self.settings:
+            keys, value = assigned(text)
+            found = merged(found, nested(keys, value))
+        return found
+
+    def seeds_of(self, study: Study) -> tuple[int, ...]:
+        """The user's, else a smoke run's, else the table's own."""
+        if self.seeds is not None:
+            return parse_seeds(self.seeds)
+        return tuple(setting()["smoke"]["seeds"]) if self.smoke else study.seeds
+
+    def radii_of(self, study: Study) -> tuple[float, ...]:
+        """The grid of R; a user who sets R has chosen it."""
+        chosen = self.wanted.get("mechanism", {}).get("clip_norm")
+        if chosen is not None:
+            return (float(chosen),)
+        small = tuple(setting()["smoke"]["radii"]) if self.smoke else study.radii
+        return small if len(study.radii) > 1 else study.radii
+
+    def points_of(self, study: Study, dataset: str) -> dict[str, Mapping[str, Any]]:
+        """The values of the extra axis; a smoke run takes the first few of each kind."""
+        begin = study.only.get(dataset, "")
+        points = {name: table for name, table in study.points.items() if name.startswith(begin)}
+        if not self.smoke:
+            return points
+        groups: dict[str, list[str]] = {}
+        for name in points:
+            groups.setdefault(name.rpartition("=")[0], []).append(name)
+        kept = [name for names in groups.values() for name in names[: setting()["smoke"]["points"]]]
+        return {name: points[name] for name in kept}
+
+
+def parse_data(texts: Sequence[str]) -> dict[str, Path]:
+    """`NAME=DIR` as a data set and its folder, which must be there."""
+    found = {name: Path(folder) for name, folder in folders_of(texts).items()}
+    for name, folder in found.items():
+        if not folder.exists():
+            raise InvalidInput(
+                f"--data {name}: there is no {folder}; name the folder that holds the data set"
+            )
+    return found

@@ -1,0 +1,89 @@
+"""Batches read from several arrays, and augmentation that is the same for the same stream."""
+
+import numpy as np
+import pytest
+import torch
+
+from vpdr.data import Benchmark, Domain, Pictures
+from vpdr.data.augmentation import mirrored, shifted
+from vpdr.rng import Streams
+from vpdr.types import Inputs
+
+
+def stream(seed=0, name="augment"):
+    return Streams(seed).draw(name)
+
+
+def noise(count, side, seed=0):
+    return np.random.default_rng(seed).integers(256, size=(count, side, side, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def two_domains():
+    domains = (
+        Domain(name="small", images=noise(6, 8), labels=np.arange(6) % 2),
+        Domain(name="large", images=noise(5, 16, 1), labels=np.arange(5) % 2),
+    )
+    return Benchmark(name="b", classes=2, class_names=("x", "y"), domains=domains)
+
+
+def test_a_batch_mixes_domains_in_the_order_asked_for(two_domains):
+    pictures = Pictures.of(two_domains, pixels=16)
+    assert isinstance(pictures, Inputs)
+    assert len(pictures) == 11
+    batch = pictures.take(torch.tensor([10, 0, 6])).batch(torch.tensor([2, 1, 0]))
+    assert batch.shape == (3, 3, 16, 16)
+    assert batch.dtype == torch.uint8
+    large = two_domains.domains[1].images
+    assert np.array_equal(batch[0].permute(1, 2, 0).numpy(), large[0])
+    assert np.array_equal(batch[2].permute(1, 2, 0).numpy(), large[4])
+    assert batch[1].float().mean() == pytest.approx(two_domains.domains[0].images[0].mean(), abs=3)
+
+
+def test_pictures_are_reduced_as_pillow_does(two_domains):
+    from PIL import Image
+
+    image = two_domains.domains[1].images[0]
+    ours = Pictures.of(two_domains, pixels=8).batch(torch.tensor([6]))[0].permute(1, 2, 0).numpy()
+    theirs = np.asarray(Image.fromarray(image).resize((8, 8), Image.Resampling.BILINEAR))
+    assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
+
+
+def test_the_same_stream_augments_alike_and_none_changes_nothing(two_domains):
+    pictures, rows = Pictures.of(two_domains, pixels=16, flips=True), torch.arange(11)
+    plain = pictures.batch(rows)
+    assert torch.equal(pictures.batch(rows), plain)
+    one, same, other = (pictures.batch(rows, stream(seed)) for seed in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert not torch.equal(one, plain)
+
+
+def test_a_shift_is_a_crop_of_the_padded_picture():
+    pictures = torch.from_numpy(noise(40, 8)).permute(0, 3, 1, 2)
+    moved = shifted(pictures, 2, stream())
+    padded = torch.nn.functional.pad(pictures, (2, 2, 2, 2))
+    places = set()
+    for source, crop in zip(padded, moved, strict=True):
+        fits = [
+            (y, x) for y in range(5) for x in range(5) if torch.equal(source[:, y : y + 8, x : x + 8], crop)
+        ]
+        assert len(fits) == 1
+        places |= set(fits)
+    assert len(places) > 12
+    assert torch.equal(shifted(pictures, 0, stream()), pictures)
+
+
+def test_about_half_of_the_pictures_are_mirrored():
+    pictures = torch.from_numpy(noise(200, 4)).permute(0, 3, 1, 2)
+    seen = mirrored(pictures, stream())
+    same = [torch.equal(a, b) for a, b in zip(pictures, seen, strict=True)]
+    turned = [torch.equal(a.flip(-1), b) for a, b in zip(pictures, seen, strict=True)]
+    assert all(a or b for a, b in zip(same, turned, strict=True))
+    assert 70 < sum(turned) < 130
+
+
+def test_digits_are_never_mirrored(two_domains):
+    pictures, rows = Pictures.of(two_domains, pixels=16), torch.arange(11)
+    expected = shifted(pictures.batch(rows), 4, stream())
+    assert torch.equal(pictures.batch(rows, stream()), expected)

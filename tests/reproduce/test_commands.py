@@ -1,0 +1,131 @@
+"""`vpdr reproduce`, `vpdr list` and `vpdr results`, as a user types them."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.reproduce.reproduction_cases import SETTINGS, SMALL
+from vpdr.cli import main
+from vpdr.reproduce.reproduction import Reproduction, reproduce
+from vpdr.reproduce.running import Company
+from vpdr.reproduce.wish import Wish
+
+
+def run(*arguments: str) -> int:
+    return main(["reproduce", *arguments, *SETTINGS, "--jobs", "1"])
+
+
+def records(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in out.glob("runs/*/record.json")}
+
+
+@pytest.fixture(scope="module")
+def ablation(tmp_path_factory) -> Path:
+    """The folder of a small ablation."""
+    out = tmp_path_factory.mktemp("ablation")
+    assert run("ablation", "--smoke", "--seeds", "0", "--out", str(out), "--quiet") == 0
+    return out
+
+
+def test_an_ablation_leaves_a_page_and_the_whole_grid(ablation: Path) -> None:
+    folder = ablation / "ablation-smoke"
+    assert {path.name for path in folder.iterdir()} == {
+        f"ablation.{kind}" for kind in ("md", "csv", "json", "png", "svg")
+    }
+    page = (folder / "ablation.md").read_text()
+    assert page.startswith("# SMOKE: Ablation of VPP and DCR")
+    assert "neither the paper nor we account for that" in page
+    rows = list(csv.DictReader((folder / "ablation.csv").read_text().splitlines()))
+    igpp = [row for row in rows if row["method"] == "igpp" and row["dataset"] == "pacs"]
+    assert [row["radius"] for row in igpp] == ["5.0", "20.0"]
+    assert [row["chosen"] for row in igpp].count("True") == 1
+
+
+def test_what_is_done_is_not_run_again(ablation: Path, capsys) -> None:
+    before = records(ablation)
+    assert len(before) == 6 * 2 + 1  # both data sets stand for the same embedded one
+    assert run("ablation", "--smoke", "--seeds", "0", "--out", str(ablation)) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("SMOKE")
+    assert "not run (smoke)" in told
+    assert records(ablation) == before
+
+
+def test_the_list_says_what_is_done(ablation: Path, capsys) -> None:
+    assert main(["list", str(ablation), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    states = {(page["id"], page["smoke"]): page["state"] for page in found["ids"]}
+    assert states["ablation", True] == "done"
+    assert states["table1", False] == "missing"
+    assert all(each["state"] == "done" for each in found["runs"])
+    assert main(["list", str(ablation), "--runs"]) == 0
+    assert "synthetic fedproto" in capsys.readouterr().out
+
+
+def test_results_are_one_page(ablation: Path, tmp_path: Path) -> None:
+    assert main(["results", str(ablation / "ablation-smoke"), "--out", str(tmp_path / "RESULTS.md")]) == 0
+    assert "SMOKE, 14 of 14 rows run" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_a_stopped_reproduction_goes_on(tmp_path: Path) -> None:
+    wish = Wish(settings=SMALL, smoke=True, seeds="0")
+    what = Reproduction.of("fig-budget", wish, tmp_path)
+    done = []
+    stopped = reproduce(what, Company(after_run=done.append, stop=lambda: len(done) >= 1))
+    assert stopped.summary is None
+    assert not what.folder.exists()
+    assert what.left == len(what.jobs) - 1
+    before = records(tmp_path)
+    assert reproduce(what, Company()).summary is not None
+    assert before.items() <= records(tmp_path).items()
+
+
+@pytest.mark.parametrize("name", ["fig-corr", "fig-dcr", "fig-tsne", "fig-budget", "time"])
+def test_a_figure_is_drawn(name: str, tmp_path: Path, capsys) -> None:
+    assert run(name, "--smoke", "--seeds", "0", "--out", str(tmp_path), "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    folder = tmp_path / f"{name}-smoke"
+    assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (folder / f"{name}.svg").read_text()
+    assert all(claim["verdict"] != "agrees" for claim in summary.get("claims", []))  # it is only a smoke run
+
+
+def test_the_list_needs_nothing(capsys) -> None:
+    assert main(["reproduce", "--list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["ids"]
+    assert {each["id"]: each["runs"] for each in found}["ablation"] == 3 * 2 * (6 * 4 + 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reproduce", "tabel1"], "did you mean 'table1'?"),
+        (["reproduce", "table1"], "nothing can be run (no --data digits=DIR"),
+        (["reproduce", "table1", "--data", "pacs"], "--data needs"),
+        (["reproduce", "table1", "--data", "pacs=gone"], "there is no"),
+        (["reproduce", "table1", "--seeds", "x", "--smoke"], "seeds must look like"),
+        (["list", "gone"], "there is no folder gone"),
+        (["results", "gone"], "there is no gone"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, tmp_path, monkeypatch, arguments, words: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert words in told.err
+    assert len(told.err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_data_that_cannot_be_read_are_rows_that_were_not_run(tmp_path: Path, capsys) -> None:
+    (tmp_path / "empty").mkdir()
+    settings = [part for part in SMALL if "benchmark" not in part]
+    given = [part for setting in settings for part in ("--set", setting)]
+    data = ["--data", f"office_caltech={tmp_path / 'empty'}", "--backbone", "efficientnet_lite0"]
+    small = ["--smoke", "--seeds", "0", "--out", str(tmp_path / "out"), "--jobs", "1", "--json"]
+    synthetic = [part for each in SMALL[1:4] for part in ("--set", each)]
+    assert main(["reproduce", "fig-budget", *data, *given, *synthetic, *small]) == 0
+    lines = json.loads(capsys.readouterr().out)["lines"]
+    assert {line["verdict"][:7] for line in lines} == {"not run"}
