@@ -59,7 +59,7 @@ class Session:
         facts, dropped = self._checked(answers)
         uploads = self._admitted(answers, facts, dropped)
         silent = {name: facts[name].why for name in facts if facts[name].why}
-        self._require(len(facts) - len(silent), present)
+        self._require(len(facts) - len(silent), present, {**missing, **dropped, **silent})
         progress.hop = hop
         for name, heard in facts.items():
             progress.hear(self.plan, name, heard)
@@ -127,11 +127,12 @@ class Session:
                 admitted[name] = upload
         return admitted
 
-    def _require(self, valid: int, present: Sequence[str]) -> None:
+    def _require(self, valid: int, present: Sequence[str], absent: Mapping[str, str]) -> None:
         needed = min(self.post.terms.minimum, len(present) or len(self.progress.learners))
         if valid < needed:
+            why = ", ".join(f"{name}: {words}" for name, words in sorted(absent.items()))
             raise TooFew(
-                f"message {self.progress.hop + 1}: {valid} valid answers, {needed} are needed; "
+                f"message {self.progress.hop + 1}: {valid} valid answers, {needed} are needed ({why}); "
                 "the run stops here and can be resumed"
             )
 
