@@ -254,3 +254,38 @@ def test_measurements_stay_at_home_unless_the_owner_says_so(tmp_path: Path, metr
     home = one_home(tmp_path, plan)
     changed(home.path, ('metrics = "everything"', f'metrics = "{metrics}"'))
     assert set(answer(home, opening(plan)).facts["measured"]) == names
+
+
+def test_a_crash_between_paying_and_saving_loses_an_upload_not_a_cost(tmp_path: Path, monkeypatch) -> None:
+    plan = tiny("run.rounds=2", "release.noise=system")
+    home = one_home(tmp_path, plan)
+
+    def crash(*_: object) -> None:
+        raise OSError("power cut")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Home, "save", crash)
+        with pytest.raises(OSError, match="power cut"):
+            answer(home, opening(plan))
+    assert paid(home) == 1
+    first = answer(home, opening(plan)).upload
+    assert paid(home) == 2
+    anchors = {"global.vectors": torch.zeros(4, 12), "global.labels": torch.arange(4)}
+    second = answer(home, opening(plan, hop=2, learn=True, broadcast=anchors)).upload
+    assert torch.equal(first.vectors, second.vectors)  # the budget is spent: what is public is sent again
+    assert paid(home) == 2
+
+
+def test_a_policy_that_anybody_can_write_is_none(tmp_path: Path) -> None:
+    home = one_home(tmp_path, tiny())
+    (home.path / "policy.toml").chmod(0o666)
+    with pytest.raises(Refused) as refusal:
+        greet(home, tiny())
+    assert refusal.value.code is Code.NO_POLICY
+
+
+def test_notes_do_not_fill_the_disk(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for _ in range(2500):
+        home.note("x" * 10_000)
+    assert (tmp_path / "refusals.log").stat().st_size < 1_001_000

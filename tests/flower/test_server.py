@@ -179,6 +179,30 @@ def test_a_second_node_of_the_same_name_is_turned_away(tmp_path: Path) -> None:
     assert record["exchange"]["turned_away"] == ["a second node of the same name"]
 
 
+def test_a_node_that_was_slow_to_say_hello_is_asked_again(tmp_path: Path) -> None:
+    plan = tiny("run.rounds=1")
+    greeted = []
+
+    def fault(part, message, work):
+        greeted.append(part)
+        return None if part == 1 and greeted.count(1) == 1 else work()
+
+    grid = FaultyGrid(simulated_homes(plan, tmp_path / "nodes"), fault)
+    waiting = ServerTerms(clients=3, minimum=3, patience=30.0)
+    record = serve(grid, plan, tmp_path / "out", terms=waiting)
+    assert len(record["clients"]) == 3
+    assert record["exchange"]["turned_away"] == []
+
+
+def test_a_name_that_comes_late_is_told(tmp_path: Path) -> None:
+    plan = tiny("run.rounds=2")
+    grid = FaultyGrid(simulated_homes(plan, tmp_path / "nodes"), lambda part, message, work: work())
+    grid.gone = {4}
+    record = serve(grid, plan, tmp_path / "out", terms=terms(clients=2), told=lambda _: grid.gone.clear())
+    assert record["clients"] == ["client-000", "client-001"]
+    assert record["exchange"]["too_late"] == ["client-002"]
+
+
 def test_too_few_nodes_is_a_clear_end(tmp_path: Path) -> None:
     plan = tiny()
     homes = simulated_homes(plan, tmp_path / "nodes")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 import tomllib
@@ -181,3 +182,9 @@ def test_a_deployment_of_another_plan_is_refused(tmp_path: Path) -> None:
         Deployment(folder=tmp_path, plan=tiny("run.seed=1")),
     ):
         pass
+
+
+def test_flower_is_imported_only_where_it_is_used() -> None:
+    code = "import vpdr.cli.main, vpdr.flower, sys; print('flwr' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from vpdr.flower.refusals import Code, Refused
 from vpdr.privacy import LedgerFile
 
 RUNS_KEPT = 8  # a server that starts run after run must not fill the owner's disk
+LONGEST_NOTE, LONGEST_LOG = 500, 1_000_000  # nor one that asks for the impossible again and again
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -37,10 +39,14 @@ class Home:
 
     def policy(self) -> Policy:
         """What the owner allows; without a policy that can be read nothing is allowed."""
+        file = self.path / "policy.toml"
         try:
-            return read_policy(self.path / "policy.toml")
+            policy = read_policy(file)
         except InvalidInput as error:
             raise Refused(Code.NO_POLICY, str(error)) from error
+        if file.stat().st_mode & stat.S_IWOTH:
+            raise Refused(Code.NO_POLICY, f"anybody can write {file}: chmod o-w it")
+        return policy
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -103,10 +109,11 @@ class Home:
 
     def note(self, what: str) -> None:
         """Tell the owner, and nobody else, what went wrong."""
-        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {' '.join(what.split())}\n"
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {' '.join(what.split())[:LONGEST_NOTE]}\n"
         descriptor = os.open(self.path / "refusals.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-            file.write(line)
+            if file.tell() < LONGEST_LOG:
+                file.write(line)
 
     def _state(self, run: str) -> Path:
         return self.path / "runs" / f"{run}.pt"

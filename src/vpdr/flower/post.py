@@ -61,11 +61,9 @@ class Post:
     def meet(self, plan: Plan) -> None:
         """Greet nodes that are new; a known name on a new node takes over from one that is gone."""
         online = set(self.grid.get_node_ids())
-        new = [
-            node for node in online if node not in self.nodes.values() and str(node) not in self.turned_away
-        ]
-        replies = self._exchange({node: greeting_record(plan) for node in sorted(new)}, "query")
-        for node in sorted(new):
+        new = sorted(node for node in online if self._worth_asking(node))
+        replies = self._exchange({node: greeting_record(plan) for node in new}, "query")
+        for node in new:
             try:
                 name = _name(replies.get(node))
             except Refused as refusal:
@@ -75,6 +73,12 @@ class Post:
                 self.turned_away[str(node)] = "a second node of the same name"
             else:
                 self.nodes[name] = node
+                self.turned_away.pop(str(node), None)
+
+    def _worth_asking(self, node: int) -> bool:
+        """Neither known nor refused for good: a node that failed or was busy may have come to its senses."""
+        words = self.turned_away.get(str(node), str(Code.FAILED))
+        return node not in self.nodes.values() and words.startswith((Code.FAILED, Code.BUSY))
 
     def ask(self, errands: Mapping[str, Errand]) -> tuple[dict[str, Answer], dict[str, str]]:
         """The answers by name, and why there is none from the others."""

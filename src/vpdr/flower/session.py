@@ -152,6 +152,7 @@ class Session:
             "missing": sum(len(each["missing"]) for each in diary),
             "dropped": sum(len(each["dropped"]) for each in diary),
             "turned_away": sorted(self.post.turned_away.values()),
+            "too_late": sorted(set(self.post.nodes) - set(self.progress.names)),
         }
 
 
