@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpdr.data import Benchmark, Division, Manifest, Roll, divide, keep, split_train_test
+from vpdr.data import (
+    Benchmark,
+    Division,
+    Manifest,
+    Roll,
+    dirichlet,
+    divide,
+    keep,
+    skew_labels,
+    split_train_test,
+)
 from vpdr.data.manifest import as_runs, from_runs
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
@@ -70,6 +80,26 @@ def test_domains_are_drawn_as_the_quickstart_always_was():
         assert np.array_equal(portion.train, start + train)
         assert np.array_equal(portion.test, start + test)
         start += len(domain)
+
+
+@pytest.mark.parametrize("per_domain", [1, 3])
+def test_label_skew_within_domains_is_drawn_as_the_quickstart_always_was(per_domain):
+    data, streams = benchmark(roll("a", 300), roll("b", 200)), Streams(5)
+    manifest = divide(data, Division(skew="label", per_domain=per_domain, concentration=0.5), streams)
+    expected, start = {}, 0
+    for domain in data.domains:
+        train, _ = split_train_test(domain.labels, 0.2, streams.draw("split", client=domain.name))
+        train = keep(domain.labels, train, 1.0, streams.draw("keep", client=domain.name))
+        own, rng = domain.labels[train], streams.draw("skew", client=domain.name)
+        if per_domain == 1:
+            expected[domain.name] = start + train[skew_labels([own], 0.5, rng, 10)[0]]
+        else:
+            for number, part in enumerate(dirichlet(own, per_domain, 0.5, rng, 10), 1):
+                expected[f"{domain.name}-{number}"] = start + train[part]
+        start += len(domain)
+    assert [portion.client for portion in manifest.portions] == list(expected)
+    for portion in manifest.portions:
+        assert np.array_equal(portion.train, expected[portion.client])
 
 
 @given(st.sampled_from(["domain", "label", "pooled"]), st.integers(1, 3), st.integers(0, 99))

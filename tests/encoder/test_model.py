@@ -118,7 +118,7 @@ def test_gradients_reach_the_adapter_and_the_head_only():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (("none", 12, 8, 1.0), "projection must be one of random, orthogonal"),
+        (("none", 12, 8, 1.0), "projection must be one of random, orthogonal, train"),
         (("random", 12, 0, 1.0), "dim must be at least 1"),
         (("random", 12, 8, 0.0), "projection_scale must be positive"),
     ],

@@ -10,6 +10,7 @@ import click
 import typer
 
 from vpdr.cli.calibrate import calibrate
+from vpdr.cli.data import data
 from vpdr.cli.ledger import ledger
 from vpdr.cli.list import list_results
 from vpdr.cli.reproduce import reproduce
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
+app.add_typer(data, name="data")
 app.command()(reproduce)
 app.command("list")(list_results)
 app.command()(results)

@@ -1,6 +1,7 @@
 """How a benchmark is divided: the rule, and its draw from named streams."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,6 +45,10 @@ class Division:
         at_least(1, clients=self.clients, per_domain=self.per_domain)
         at_least(0, minimum=self.minimum)
         one_of(tuple(_TESTS), test=self.test)
+
+    def to_data(self) -> dict[str, Any]:
+        """Every setting by its name."""
+        return asdict(self)
 
 
 def divide(benchmark: Benchmark, division: Division, streams: Streams) -> Manifest:

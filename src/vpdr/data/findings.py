@@ -2,6 +2,7 @@
 
 import bz2
 import csv
+import gzip
 import pickle
 import struct
 import zipfile
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+
+from vpdr.errors import InvalidInput
 
 T = TypeVar("T")
 
@@ -51,6 +54,9 @@ class Findings:
         """What `read` makes of the files, or None with a line that names the first of them."""
         try:
             return read(*paths)
+        except InvalidInput as error:
+            self.broken(f"{self.place(paths[0])}: {error}")
+            return None
         except DAMAGE as error:
             reason = str(error) or type(error).__name__
             self.broken(
@@ -65,8 +71,6 @@ class Findings:
 
 def opened(path: Path) -> bytes:
     """The content of a file, unpacked where its name says that it is packed."""
-    import gzip
-
     unpack = {".gz": gzip.decompress, ".bz2": bz2.decompress}.get(path.suffix)
     content = path.read_bytes()
     return content if unpack is None else unpack(content)

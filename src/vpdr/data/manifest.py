@@ -1,7 +1,6 @@
 """A division as it was drawn: which rows each client has, kept so that a run can be repeated anywhere."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +78,8 @@ class Manifest:
         }
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> "Manifest":
-        """The inverse of `to_data`; anything else is refused."""
+    def from_data(cls, data: Any) -> "Manifest":
+        """The inverse of `to_data`; anything else that a file may hold is refused."""
         try:
             if data["format"] != FORMAT:
                 raise InvalidInput(
@@ -135,7 +134,7 @@ def from_runs(text: str, total: int) -> Indices:
     return rows
 
 
-def _portion(client: str, part: Mapping[str, Any], total: int) -> Portion:
+def _portion(client: str, part: Any, total: int) -> Portion:
     train, validation, test = (from_runs(part[name], total) for name in _PARTS)
     return Portion(client=client, domain=part["domain"], train=train, validation=validation, test=test)
 

@@ -40,11 +40,11 @@ class Pictures:
 
     def take(self, rows: Int[Tensor, " m"]) -> "Pictures":
         """These pictures only, in this order; nothing is read yet."""
-        return replace(self, rows=self.rows[rows.numpy()])
+        return replace(self, rows=self.rows[rows.cpu().numpy()])
 
     def batch(self, rows: Int[Tensor, " b"], rng: torch.Generator | None = None) -> UInt8[Tensor, "b 3 p p"]:
         """These pictures; with a stream they are shifted, and mirrored where a mirror image may be."""
-        pictures = self._read(self.rows[rows.numpy()])
+        pictures = self._read(self.rows[rows.cpu().numpy()])
         if rng is None:
             return pictures
         pictures = shifted(pictures, self.padding, rng)

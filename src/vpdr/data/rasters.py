@@ -91,10 +91,13 @@ def _decoded(path: Path) -> "Image":
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with Image.open(path) as picture:
-            picture.load()
-            plain = picture.convert("RGBA") if "transparency" in picture.info else picture
-            return plain.convert("RGB")
+        try:
+            with Image.open(path) as picture:
+                picture.load()
+                plain = picture.convert("RGBA") if "transparency" in picture.info else picture
+                return plain.convert("RGB")
+        except Image.DecompressionBombError as error:
+            raise ValueError("more pixels than any of these sets has") from error
 
 
 def _resized(picture: "Image", side: int) -> UInt8[np.ndarray, "s s 3"]:

@@ -13,6 +13,9 @@ from vpdr.encoder.pictures import Eye, Lens
 from vpdr.errors import InvalidInput
 from vpdr.types import Inputs
 
+# Samples at a time when nothing is trained: a processor's cache holds few, an accelerator idles with few.
+AT_ONCE = {"cpu": 16, "cuda": 256}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traits:
@@ -20,7 +23,6 @@ class Traits:
 
     modality: str  # image or text
     width: int  # of its adapters, as the paper has it; of the widest one where channels differ
-    batch: int = 16  # samples at a time when nothing is trained: large enough to be fast, small in memory
     first_adapted: int = 0  # the first block after which the paper has an adapter
     projects_with_bias: bool = True
     gain: float = 1.0  # of the frozen normalisation that follows the projection
@@ -102,6 +104,6 @@ class Backbone:
             with torch.inference_mode():
                 return self.features(chosen.batch(part)).cpu()
 
-        size = batch or self.traits.batch
+        size = batch or AT_ONCE.get(self.device.type, AT_ONCE["cpu"])
         in_batches(compute, self.eye.order(chosen), out, size=size, progress=progress)
         return out

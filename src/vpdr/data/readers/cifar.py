@@ -16,8 +16,17 @@ from vpdr.data.readers.search import find_file
 _BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 _SIDE, _RECORD = 32, 3 * 32 * 32 + 1
 
-# All that a pickled array is made of; numpy has moved the first one.
+
+def _as_bytes(text: str, encoding: str) -> bytes:
+    """How Python 3 pickles bytes for Python 2."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it asks for letters in {encoding}, which no picture needs")
+    return text.encode("latin1")
+
+
+# All that a pickled array is made of; numpy has moved the last one.
 _PARTS: dict[tuple[str, str], Any] = {
+    ("_codecs", "encode"): _as_bytes,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     **{

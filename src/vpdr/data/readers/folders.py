@@ -9,7 +9,7 @@ import numpy as np
 from vpdr.data.findings import Findings
 from vpdr.data.found import Found
 from vpdr.data.rasters import PictureFiles
-from vpdr.data.readers.search import DEEPEST, find_folder
+from vpdr.data.readers.search import DEEPEST, find_folder, shown
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff")
 
@@ -105,10 +105,10 @@ def _collect(folder: Path, known: Mapping[str, str], findings: Findings) -> list
 
 def _pictures(folder: Path, findings: Findings) -> list[Path]:
     pictures = []
-    for path in sorted(folder.iterdir()):
+    for path in sorted(path for path in folder.iterdir() if shown(path.name)):
         if path.suffix.lower() in SUFFIXES and path.is_file():
             pictures.append(path)
-        elif not path.name.startswith("."):
+        else:
             findings.remark(f"{findings.place(path)}: expected a picture, got another kind of file; left out")
     if not pictures:
         findings.broken(f"{findings.place(folder)}: expected pictures, found none; fetch them again")
@@ -116,8 +116,7 @@ def _pictures(folder: Path, findings: Findings) -> list[Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    shown = (path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "__MACOSX")))
-    return [path for path in shown if path.is_dir()]
+    return [path for path in sorted(folder.iterdir()) if shown(path.name) and path.is_dir()]
 
 
 def _known(names: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from vpdr.data.readers.tables import Table, read_table
 
 _LABELS = ("label", "class", "class index", "class_index", "category", "labels")
 _TEXTS = ("title", "description", "text", "content")
+_NAMES = ("{}", "ag*{}*", "*{}*")  # of the files, the likeliest first
 _CLASSES = 4
 _NOTE = 10  # a column whose values each come back this often, on average, is no text
 
@@ -29,7 +30,8 @@ def read_news(root: Path, domain: str, findings: Findings) -> Found | None:
     """The training and the test file as one domain, the test rows last."""
     parts = []
     for part in ("train", "test"):
-        path = find_file(root, (f"*{part}*.csv", f"*{part}*.csv.gz"))
+        names = tuple(f"{name}.csv{packed}" for name in _NAMES for packed in ("", ".gz"))
+        path = find_file(root, tuple(name.format(part) for name in names))
         if path is None:
             findings.broken(
                 f"{domain}: expected a file *{part}*.csv or .csv.gz below {findings.root}, found none; "
@@ -41,10 +43,9 @@ def read_news(root: Path, domain: str, findings: Findings) -> Found | None:
             parts.append(_articles(table, findings))
     if len(parts) < 2:
         return None
-    numbers = np.array(parts[0].labels + parts[1].labels, dtype=np.int64)
-    if len(numbers) == 0:
-        findings.broken(f"{domain}: expected rows with a label and a text, found none; fetch the files again")
+    if not all(part.labels for part in parts):
         return None
+    numbers = np.array(parts[0].labels + parts[1].labels, dtype=np.int64)
     first = 0 if numbers.min() == 0 else 1
     return Found(
         labels=numbers - first, content=tuple(parts[0].texts + parts[1].texts), tested=len(parts[1].labels)
@@ -65,6 +66,8 @@ def _articles(table: Table, findings: Findings) -> Articles:
         else:
             articles.labels.append(int(row[label]))
             articles.texts.append(text)
+    if not articles.labels:
+        findings.broken(f"{table.name}: expected rows with a label and a text, found none; fetch it again")
     return articles
 
 

@@ -10,10 +10,10 @@ DEEPEST = 3
 
 def walk(root: Path, deepest: int = DEEPEST) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Folders with their folders and files, in order; nothing hidden, and not too deep."""
-    for place, folders, files in os.walk(root):
+    for place, folders, files in os.walk(root, followlinks=True):
         here = Path(place)
-        folders[:] = sorted(name for name in folders if _shown(name))
-        yield here, list(folders), sorted(name for name in files if _shown(name))
+        folders[:] = sorted(name for name in folders if shown(name))
+        yield here, list(folders), sorted(name for name in files if shown(name))
         if len(here.relative_to(root).parts) >= deepest:
             folders.clear()
 
@@ -41,5 +41,6 @@ def find_folder(root: Path, name: str) -> Path | None:
     return min(found, key=lambda path: (len(path.parts), path)) if found else None
 
 
-def _shown(name: str) -> bool:
+def shown(name: str) -> bool:
+    """Neither hidden nor left behind by an archive."""
     return not name.startswith((".", "__MACOSX"))

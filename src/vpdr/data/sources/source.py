@@ -78,7 +78,7 @@ class Source:
         findings = Findings(_folder(root))
         counts: list[Count] = []
         for facts in self._wanted(only):
-            found = self.read(findings.root, facts.name, findings)
+            found = self._found(facts, findings)
             if found is not None:
                 counts += self._counted(facts, found, findings)
                 _look_at(facts.name, found, findings, progress)
@@ -90,7 +90,7 @@ class Source:
     ) -> Benchmark:
         findings, read = Findings(_folder(root)), []
         for facts in self._wanted(only):
-            found = self.read(findings.root, facts.name, findings)
+            found = self._found(facts, findings)
             if found is not None:
                 self._counted(facts, found, findings)
                 read.append((facts, found))
@@ -104,6 +104,13 @@ class Source:
             domains=tuple(made(facts, found) for facts, found in read),
             remarks=findings.lines(fatal=False),
         )
+
+    def _found(self, facts: DomainFacts, findings: Findings) -> Found | None:
+        try:
+            return self.read(findings.root, facts.name, findings)
+        except OSError as error:
+            findings.broken(f"{facts.name}: cannot read {error.filename}: {error.strerror}; allow it")
+            return None
 
     def _wanted(self, only: Sequence[str] | None) -> tuple[DomainFacts, ...]:
         if only is None:

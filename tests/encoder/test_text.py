@@ -1,0 +1,121 @@
+"""Text backbones: MiniLM with its real weights, RoBERTa in its public format."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
+
+from tests.encoder.conftest import encoder, everything, stream, trunk
+from vpdr.encoder import Tokens, load_backbone
+from vpdr.encoder.bert import TextEncoder
+from vpdr.encoder.checkpoints import installed
+from vpdr.encoder.registry import BACKBONES
+from vpdr.encoder.renaming import renamed
+from vpdr.errors import InvalidInput
+
+SPORT = [
+    "The goalkeeper saved a penalty in the last minute of the match.",
+    "She won the marathon in a new world record.",
+    "The coach changed three players after half time.",
+    "A late try gave the rugby team its first win of the season, and the crowd sang long after the whistle.",
+]
+MONEY = [
+    "Shares fell after the bank reported a loss.",
+    "The central bank raised interest rates again.",
+    "Oil prices rose on fears of a shortage.",
+    "The company will cut a thousand jobs to save costs.",
+]
+
+
+@pytest.fixture(scope="module")
+def real():
+    folder = installed(BACKBONES["minilm"].package, BACKBONES["minilm"].inside)
+    return AutoTokenizer.from_pretrained(str(folder)), BertModel.from_pretrained(str(folder)).eval()
+
+
+@torch.no_grad()
+def by_transformers(tokeniser, model, texts):
+    fed = tokeniser(texts, padding=True, truncation=True, max_length=128, return_tensors="pt")
+    hidden = model(**fed).last_hidden_state
+    mask = fed["attention_mask"][:, :, None]
+    return (hidden * mask).sum(1) / mask.sum(1)
+
+
+def test_minilm_gives_what_its_own_library_gives(minilm, real):
+    texts = [*SPORT, "word " * 300, ""]
+    torch.testing.assert_close(minilm.pooled(texts), by_transformers(*real, texts), rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_has_the_same_feature_in_any_batch_and_in_its_own_place(minilm):
+    together = minilm.pooled(SPORT, batch=4)
+    alone = torch.cat([minilm.pooled([text]) for text in SPORT])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+    chosen = minilm.pooled(SPORT, rows=torch.tensor([2, 0]))
+    torch.testing.assert_close(chosen, alone[[2, 0]], rtol=1e-4, atol=1e-5)
+
+
+def test_tokens_are_padded_to_the_longest_of_their_batch(minilm):
+    tokens = minilm.inputs(["one", "one two three", "four " * 500])
+    assert isinstance(tokens, Tokens)
+    assert tokens.lengths.tolist() == [3, 5, 128]
+    first = tokens.batch(torch.tensor([0, 1]))
+    assert first.shape == (2, 2, 5)
+    assert first[0, 1].tolist() == [1, 1, 1, 0, 0]
+    assert first[0, 0, 3:].tolist() == [tokens.padding] * 2
+    some = tokens.take(torch.tensor([2, 1])).take(torch.tensor([1]))
+    assert torch.equal(some.batch(torch.tensor([0]))[0, 0], first[1, 0])
+    assert len(some) == 1
+
+
+def test_adapters_after_each_block_train_on_real_sentences(minilm):
+    frozen = trunk(minilm, dim=32)
+    personal = encoder(frozen, width=8)
+    assert list(personal.adapters) == ["0", "1", "2", "3", "4", "5"]
+    inputs = everything(minilm.inputs([*SPORT, *MONEY]))
+    public = frozen.path(minilm.features(inputs))
+    assert torch.equal(personal(public, inputs).detach(), public.detach())
+    head = torch.nn.Linear(32, 2)
+    torch.nn.init.kaiming_uniform_(head.weight, generator=stream("head"))
+    optimiser = torch.optim.Adam(personal.parameters(), lr=1e-2)
+    labels = torch.tensor([0] * 4 + [1] * 4)
+    losses = []
+    for _ in range(8):
+        loss = torch.nn.functional.cross_entropy(head(personal(public, inputs)), labels)
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(adapter.up.weight.abs().max() > 0 for adapter in personal.adapters.values())
+
+
+def test_roberta_in_its_public_format_gives_what_its_own_library_gives():
+    """A shallow one with few words: depth and words are all that the real one has more of."""
+    entry = BACKBONES["roberta_base"]
+    with torch.device("meta"):
+        shape = replace(entry.make().shape, depth=2, words=100)
+    config = RobertaConfig(
+        vocab_size=100,
+        num_hidden_layers=2,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        initializer_range=0.2,
+    )
+    with torch.random.fork_rng():
+        model, network = RobertaModel(config).eval(), TextEncoder(shape)
+    tensors = renamed(model.state_dict(), entry.rules)
+    network.load_state_dict({key: tensors[key] for key in network.state_dict()})
+    ids = torch.tensor([[0, 9, 8, 2], [0, 7, 2, 1]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    with torch.no_grad():
+        theirs = model(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
+        ours = network.features(torch.stack([ids, mask], 1), {})
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_checkpoint_without_a_tokeniser_is_one_line(minilm, tmp_path):
+    torch.save(minilm.network.state_dict(), tmp_path / "minilm.pth")
+    with pytest.raises(InvalidInput, match="expected a tokeniser in"):
+        load_backbone("minilm", str(tmp_path / "minilm.pth"))
