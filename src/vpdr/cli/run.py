@@ -1,5 +1,6 @@
 """`vpdr run`: one run, or a comparison of several."""
 
+import dataclasses
 import os
 import sys
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vpdr.attacks import AttackOrder, order_from
 from vpdr.cli.interrupt import Interrupt
 from vpdr.cli.printing import print_json
 from vpdr.cli.progress import RunProgress, SweepProgress
@@ -33,6 +35,16 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the results; runs/NAME if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
+    attack: Annotated[
+        str | None, typer.Option(metavar="fsh,mia", help="Attack the uploads while it runs.")
+    ] = None,
+    attack_rounds: Annotated[str | None, typer.Option(help="Rounds to attack, 1,5,20; else all.")] = None,
+    attack_phi: Annotated[
+        str, typer.Option(help="The adversary's encoder: client (the paper's) or initial.")
+    ] = "client",
+    attack_steps: Annotated[int, typer.Option(help="Steps of a reconstruction, at most.")] = 10_000,
+    attack_device: Annotated[str, typer.Option(help="Where reconstructions run: cpu or cuda.")] = "cpu",
+    uploads: Annotated[bool, typer.Option(help="Keep what the server saw, round by round.")] = True,
     jobs: Annotated[int, typer.Option(help="Runs at the same time; 0 is one a core.", min=0)] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
@@ -47,6 +59,10 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
         workers=jobs or os.cpu_count() or 1,
         show=not quiet and not as_json,
         as_json=as_json,
+        uploads=uploads,
+        attacks=None
+        if attack is None
+        else order_from(attack, attack_rounds, phi=attack_phi, steps=attack_steps, device=attack_device),
     )
     with Interrupt() as interrupt:
         if experiment.single:
@@ -65,6 +81,8 @@ class Order:
     workers: int
     show: bool
     as_json: bool
+    uploads: bool
+    attacks: AttackOrder | None
 
 
 def _folder(out: Path | None, experiment: Experiment, resume: bool) -> Path:
@@ -86,7 +104,11 @@ def _single(order: Order, interrupt: Interrupt) -> None:
     plan = order.experiment.arms[0].seeded(order.experiment.seeds[0])
     with RunProgress(plan.run.rounds, show=order.show) as progress:
         company = Company(
-            loading=progress.loading, watchers=[progress.after_round], stop=lambda: interrupt.asked
+            loading=progress.loading,
+            watchers=[progress.after_round],
+            stop=lambda: interrupt.asked,
+            attacks=order.attacks,
+            keep_uploads=order.uploads,
         )
         outcome = run_plan(plan, order.folder, resume=order.resume, company=company)
     if outcome.record is None:
@@ -102,7 +124,10 @@ def _comparison(order: Order, interrupt: Interrupt) -> None:
     folder = order.folder
     if not order.resume and (folder / "summary.json").exists():
         raise InvalidInput(f"{folder} already holds a comparison; add --resume, or choose another --out")
-    todo = jobs_of(order.experiment, folder)
+    todo = [
+        dataclasses.replace(job, attacks=order.attacks, keep_uploads=order.uploads)
+        for job in jobs_of(order.experiment, folder)
+    ]
     finished: list[tuple[str, str, dict[str, Any]]] = []
     with SweepProgress(todo[0].plan, len(todo), show=order.show) as progress:
         workers = min(order.workers, len(todo))

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vpdr.attacks import AttackOrder
 from vpdr.engines.build import Federation, build, quiet
+from vpdr.engines.overhear import Ears, watch_of
 from vpdr.engines.promises import pay_on_disk
 from vpdr.engines.shards import Progress
 from vpdr.engines.simulate import Course, Watcher, simulate
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Noise
 from vpdr.records import RunFolder, finished_record
+from vpdr.records.uploads import UploadFolder
 
 CHECKPOINT_SECONDS = 5.0  # a short run is cheaper to repeat than to save
 
@@ -30,6 +33,8 @@ class Company:
     watchers: Sequence[Watcher] = ()
     stop: Callable[[], bool] = never
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    attacks: AttackOrder | None = None
+    keep_uploads: bool = True  # what the server saw cannot be had again where the noise is secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +55,33 @@ def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | 
     saved = folder.look(plan, resume=resume)
     # what is wrong with the data or the plan is told before anything is written
     federation = build(plan, company.loading)
+    ears = _ears(company, federation, folder)
     folder.prepare(plan)
     if plan.release.noise == Noise.SYSTEM:
         pay_on_disk(federation.clients, folder.ledgers)
-    course = None if saved is None else _restored(federation, saved)
+    course = None if saved is None else _restored(federation, saved, ears)
     earlier = 0.0 if saved is None else float(saved["wall_seconds"])
 
     def save(course: Course) -> None:
-        state = _state(federation, course, earlier + time.perf_counter() - begin)
+        state = _state(federation, course, earlier + time.perf_counter() - begin) | ears.state()
         folder.save_checkpoint(plan, state, [client.ledger for client in federation.clients])
 
-    keeper = _Keeper(save, company.checkpoint_seconds)
-    course = simulate(federation, course, [*company.watchers, keeper.after_round], company.stop)
+    watchers = [*company.watchers, _Keeper(save, company.checkpoint_seconds).after_round]
+    course = simulate(federation, course, watchers, company.stop, ears.hearing())
     if course.done < plan.run.rounds:
         save(course)
         return Outcome(None, course.done)
     ledgers = [client.ledger for client in federation.clients]
-    record = finished_record(plan, course.rounds, ledgers, earlier + time.perf_counter() - begin)
+    wall_seconds = earlier + time.perf_counter() - begin
+    record = finished_record(plan, course.rounds, ledgers, wall_seconds) | ears.result()
     folder.save_ledgers(ledgers)
     folder.save_record(record)
     return Outcome(record, course.done)
+
+
+def _ears(company: Company, federation: Federation, folder: RunFolder) -> Ears:
+    uploads = UploadFolder(folder.path) if company.keep_uploads else None
+    return Ears(uploads, None if company.attacks is None else watch_of(company.attacks, federation))
 
 
 class _Keeper:
@@ -95,7 +107,8 @@ def _state(federation: Federation, course: Course, wall_seconds: float) -> dict[
     }
 
 
-def _restored(federation: Federation, saved: dict[str, Any]) -> Course:
+def _restored(federation: Federation, saved: dict[str, Any], ears: Ears) -> Course:
+    ears.resume(saved)
     for client in federation.clients:
         client.resume(saved["clients"][client.id])
     return Course(int(saved["done"]), saved["memory"], list(saved["rounds"]))

@@ -1,0 +1,68 @@
+"""All attacks of one run, and how they are asked for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vpdr.attacks.base import Attack, AttackOrder, Moment
+from vpdr.attacks.mia import Mia
+from vpdr.errors import InvalidInput
+from vpdr.rng import Streams
+
+Maker = Callable[[AttackOrder, Streams], Attack]
+
+
+def _mia(order: AttackOrder, streams: Streams) -> Attack:
+    return Mia(order, streams)
+
+
+ATTACKS: dict[str, Maker] = {"mia": _mia}
+
+
+class Watch:
+    """Hears every upload before the server does. Guarantee: the run cannot tell that it is there."""
+
+    def __init__(self, order: AttackOrder, streams: Streams, makers: Mapping[str, Maker]) -> None:
+        self.order = order
+        self.attacks = {kind: makers[kind](order, streams.apart("attacks")) for kind in order.kinds}
+
+    def __call__(self, moment: Moment) -> None:
+        """Attack this round, if it is one of those that were asked for."""
+        if self.order.wants(moment.t) and moment.uploads:
+            for attack in self.attacks.values():
+                attack.observe(moment)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint: what was asked, and how far each attack has come."""
+        found = {kind: attack.state() for kind, attack in self.attacks.items()}
+        return {"order": self.order.to_data(), "attacks": found}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on, if the same attacks were asked for."""
+        if state["order"] != self.order.to_data():
+            raise InvalidInput(
+                f"this run was started with the attacks {state['order']}, not {self.order.to_data()}; "
+                "resume with the same options, or attack it afterwards with vpdr attack"
+            )
+        for kind, attack in self.attacks.items():
+            attack.resume(state["attacks"][kind])
+
+    def result(self) -> dict[str, Any]:
+        """For the record."""
+        return {kind: attack.result() for kind, attack in self.attacks.items()}
+
+
+def order_from(kinds: str, rounds: str | None, *, phi: str, steps: int, device: str = "cpu") -> AttackOrder:
+    """An order from words: `fsh,mia` and `1,5,20`."""
+    wanted = tuple(dict.fromkeys(word.strip() for word in kinds.split(",") if word.strip()))
+    unknown = [word for word in wanted if word not in ATTACKS]
+    if unknown or not wanted:
+        raise InvalidInput(f"attacks must be among {', '.join(ATTACKS)}, got {kinds!r}")
+    return AttackOrder(kinds=wanted, rounds=_rounds(rounds), phi=phi, steps=steps, device=device)
+
+
+def _rounds(text: str | None) -> tuple[int, ...]:
+    words: Sequence[str] = [word.strip() for word in (text or "").split(",") if word.strip()]
+    try:
+        return tuple(sorted({int(word) for word in words}))
+    except ValueError as error:
+        raise InvalidInput(f"attack rounds must be whole numbers such as 1,5,20, got {text!r}") from error
