@@ -1,5 +1,6 @@
 """Whom a membership attack asks about: members and non-members of each class, the same in every round."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -7,89 +8,106 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vpdr.attacks.chance import labellings
-from vpdr.client import Shard
+from vpdr.client import Samples, Shard
 from vpdr.rng import Streams
 
 CAP = 800  # of each kind and class
+FOLDS = 3  # so that the reference of a likelihood ratio never holds the candidate that it judges
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-    """Samples in a row, class by class and members first; `place` cuts the row into padded classes."""
+    """Members, then non-members, each sorted by fold; `place` finds those of each class (padded)."""
 
     classes: Int[Tensor, " c"]
-    train: Int[Tensor, " a"]  # rows of the training set, in the order of the row's members
-    test: Int[Tensor, " b"]
-    row: Int[Tensor, " s"]  # the row as positions in [train, test]
+    sizes: Int[Tensor, " c"]  # how many training samples each class has, asked about or not
+    members: Samples
+    others: Samples
     owner: Int[Tensor, " s"]  # index of the class of each candidate
-    member: Bool[Tensor, " s"]
+    cell: Int[Tensor, " s"]  # fold and class as one number
+    folds: tuple[tuple[slice, slice], ...]  # members and non-members of each fold
+    dealt: Float[Tensor, "o q"]  # which non-member is in which cell
     place: Int[Tensor, "c n"]
     present: Bool[Tensor, "c n"]
     labellings: Bool[Tensor, "c n k"]
 
-    def in_a_row(self, train: Float[Tensor, "x d"], test: Float[Tensor, "y d"]) -> Float[Tensor, "s d"]:
-        """Features of all candidates."""
-        return torch.cat([train[self.train], test[self.test]])[self.row]
-
-    def others(self) -> Int[Tensor, " c"]:
+    @property
+    def outsiders(self) -> Int[Tensor, " c"]:
         """How many non-members each class has."""
-        return torch.bincount(self.owner[~self.member], minlength=len(self.classes))
+        return torch.bincount(self.owner[len(self.members.labels) :], minlength=len(self.classes))
 
 
 def candidates_of(shard: Shard, client: str, streams: Streams) -> Candidates | None:
     """Training and test samples of every class that has both; None where no class has."""
-    inside, outside = shard.train.labels, shard.test.labels
-    shared = [label for label in inside.unique().tolist() if bool((outside == label).any())]
-    if not shared:
+    sides = (shard.train, shard.test)
+    present = [set(side.labels.tolist()) for side in sides]
+    classes = sorted(present[0] & present[1])
+    if not classes:
         return None
-    train, test, row, member, choices = [], [], [], [], []
-    for label in shared:
-        mine = _some(inside == label, streams.draw(f"members of {label}", client=client))
-        other = _some(outside == label, streams.draw(f"others of {label}", client=client))
-        train.append(mine)
-        test.append(other)
-        row.append((len(mine), len(other)))
-        member.append(torch.arange(len(mine) + len(other)) < len(mine))
-        rng = streams.draw(f"chance of {label}", client=client)
-        choices.append(labellings(len(mine), len(other), rng))
-    place, present = _padded([len(each) for each in member])
-    table = torch.zeros(*place.shape, choices[0].shape[1], dtype=torch.bool)
-    for index, each in enumerate(choices):
-        table[index, : len(each)] = each
-    sizes = torch.tensor([len(each) for each in member])
+    chosen = [
+        _chosen(side.labels, classes, streams.draw(f"side {i}", client=client))
+        for i, side in enumerate(sides)
+    ]
+    members, others = (side.take(rows) for side, (rows, _) in zip(sides, chosen, strict=True))
+    labels = torch.tensor(classes)
+    owner = torch.searchsorted(labels, torch.cat([members.labels, others.labels]))
+    cuts = [(_slices(folds), len(folds)) for _, folds in chosen]
+    shifted = [slice(cut.start + cuts[0][1], cut.stop + cuts[0][1]) for cut in cuts[1][0]]
+    place, there = _places(owner, len(classes))
+    cell = torch.cat([folds for _, folds in chosen]) * len(classes) + owner
+    dealt = torch.nn.functional.one_hot(cell[len(members.labels) :], FOLDS * len(classes))
     return Candidates(
-        classes=torch.tensor(shared),
-        train=torch.cat(train),
-        test=torch.cat(test),
-        row=_woven(row),
-        owner=torch.arange(len(shared)).repeat_interleave(sizes),
-        member=torch.cat(member),
+        classes=labels,
+        sizes=torch.bincount(shard.train.labels)[labels],
+        members=members,
+        others=others,
+        owner=owner,
+        cell=cell,
+        dealt=dealt.float(),
+        folds=tuple(zip(cuts[0][0], shifted, strict=True)),
         place=place,
-        present=present,
-        labellings=table,
+        present=there,
+        labellings=_chances(owner, len(members.labels), there, streams.draw("chance", client=client)),
     )
 
 
-def _some(mask: Bool[Tensor, " x"], rng: torch.Generator) -> Int[Tensor, " m"]:
-    """The rows of one class, or as many of them as the cap allows."""
-    rows = mask.nonzero()[:, 0]
-    return rows if len(rows) <= CAP else rows[torch.randperm(len(rows), generator=rng)[:CAP]]
+def _chosen(
+    labels: Int[Tensor, " x"], classes: Sequence[int], rng: torch.Generator
+) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+    """Rows of every class in random order, as many as the cap allows, dealt to folds; sorted by fold."""
+    rows, folds = [], []
+    for label in classes:
+        found = (labels == label).nonzero()[:, 0]
+        found = found[torch.randperm(len(found), generator=rng)][:CAP]
+        rows.append(found)
+        folds.append(torch.arange(len(found)) % FOLDS)
+    fold = torch.cat(folds)
+    order = fold.argsort(stable=True)
+    return torch.cat(rows)[order], fold[order]
 
 
-def _woven(sizes: list[tuple[int, int]]) -> Int[Tensor, " s"]:
-    """Positions in [all members, all others] class by class."""
-    start = sum(members for members, _ in sizes)
-    first, out = 0, []
-    for members, others in sizes:
-        out += [torch.arange(first, first + members), torch.arange(start, start + others)]
-        first, start = first + members, start + others
-    return torch.cat(out)
+def _slices(folds: Int[Tensor, " m"]) -> list[slice]:
+    ends = torch.bincount(folds, minlength=FOLDS).cumsum(0).tolist()
+    return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def _padded(sizes: list[int]) -> tuple[Int[Tensor, "c n"], Bool[Tensor, "c n"]]:
-    """Where each class lies in the row; places beyond its end point at its first candidate."""
-    widths = torch.tensor(sizes)
-    starts = widths.cumsum(0) - widths
+def _places(owner: Int[Tensor, " s"], classes: int) -> tuple[Int[Tensor, "c n"], Bool[Tensor, "c n"]]:
+    """The candidates of each class, members first; places beyond the last point at the first."""
+    widths = torch.bincount(owner, minlength=classes)
+    order = owner.argsort(stable=True)
+    starts = (widths.cumsum(0) - widths)[:, None]
     steps = torch.arange(int(widths.max()))
     present = steps < widths[:, None]
-    return torch.where(present, starts[:, None] + steps, starts[:, None]), present
+    return order[torch.where(present, starts + steps, starts)], present
+
+
+def _chances(
+    owner: Int[Tensor, " s"], members: int, present: Bool[Tensor, "c n"], rng: torch.Generator
+) -> Bool[Tensor, "c n k"]:
+    """Who is a member in each class, by the truth and by chance."""
+    inside = torch.bincount(owner[:members], minlength=len(present)).tolist()
+    found = [labellings(n, int(row.sum()) - n, rng) for n, row in zip(inside, present, strict=True)]
+    table = torch.zeros(*present.shape, found[0].shape[1], dtype=torch.bool)
+    for index, each in enumerate(found):
+        table[index, : len(each)] = each
+    return table

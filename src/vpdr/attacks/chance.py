@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-PERMUTATIONS = 63
+PERMUTATIONS = 31
 
 
 def labellings(

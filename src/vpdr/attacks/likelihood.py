@@ -1,6 +1,6 @@
 """The stronger membership score: a Gaussian likelihood ratio with reference data that it never scores.
 
-If x is one of the n samples behind a class mean, the mean is shifted towards x by (φ(x) - μ)/n; if not, it
+If x is one of the n samples behind a class mean p, then p is shifted towards x by (φ(x) - μ)/n; if not, it
 scatters around μ. Both worlds have nearly the same covariance, V = Σ (1/n + 1/m) + s² I, where m reference
 samples gave μ and s is the noise of the release. With a = (φ(x) - μ)/n the ratio is aᵀV⁻¹(p - μ) - ½ aᵀV⁻¹a.
 
@@ -15,154 +15,118 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vpdr.attacks.candidates import Candidates
+from vpdr.attacks.candidates import FOLDS, Candidates
 from vpdr.types import Prototypes
 
-FOLDS = 3
-DIRECTIONS = 32
+DIRECTIONS = 16
 SHRINK = 0.1  # part of Σ that is taken to be round: few samples overstate its leading directions
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Σ as shares of its trace: the leading directions, and what is left for every coordinate."""
+class Shapes:
+    """Σ without each fold, as shares of its trace: leading directions, and what is left per coordinate."""
 
-    axes: Float[Tensor, "d r"]
-    shares: Float[Tensor, " r"]
-    rest: float
+    axes: Float[Tensor, "f d r"]
+    shares: Float[Tensor, "f r"]
+    rest: Float[Tensor, " f"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """What the adversary prepares for one client: folds, shapes, and the public class sizes."""
+class Seen:
+    """All candidates through the adversary's encoder, with what clipping does to each of them."""
 
-    folds: Int[Tensor, " s"]
-    judged: tuple[Int[Tensor, " j"], ...]  # whom each fold's reference judges
-    others: Int[Tensor, " o"]  # the non-members
-    sizes: Float[Tensor, " c"]  # n of each class; more than a server knows where counts are private
-    shapes: tuple[Shape, ...]
+    features: Float[Tensor, "s d"]
+    scale: Float[Tensor, " s"]
+    norms: Float[Tensor, " s"]  # squared, after clipping
 
 
-def reference_of(
-    who: Candidates, sizes: Int[Tensor, " c"], public: Float[Tensor, "s d"], rng: torch.Generator
-) -> Reference:
-    """Divide all candidates into folds within their class, and learn the shape without each fold."""
-    folds = torch.empty(len(who.owner), dtype=torch.int64)
-    for index in range(len(who.classes)):
-        for kind in (True, False):
-            rows = ((who.owner == index) & (who.member == kind)).nonzero()[:, 0]
-            folds[rows] = torch.randperm(len(rows), generator=rng) % FOLDS
-    shapes = tuple(_shape(_residuals(who, public, ~who.member & (folds != f))) for f in range(FOLDS))
-    judged = tuple((folds == fold).nonzero()[:, 0] for fold in range(FOLDS))
-    return Reference(folds, judged, (~who.member).nonzero()[:, 0], sizes.float(), shapes)
+def shapes_of(who: Candidates, public: Float[Tensor, "o d"]) -> Shapes:
+    """The shape of Σ without each fold, from the non-members' public features."""
+    start = len(who.members.labels)
+    owner = who.owner[start:]
+    found = []
+    for _, others in who.folds:
+        known = torch.ones(len(owner), dtype=torch.bool)
+        known[others.start - start : others.stop - start] = False
+        found.append(_shape(_residuals(public[known], owner[known], len(who.classes))))
+    axes, shares = (torch.stack(each) for each in zip(*found, strict=True))
+    return Shapes(axes, shares, (1 - shares.sum(1)).clamp(min=1e-6) / public.shape[1])
 
 
-def log_ratios(
-    who: Candidates, how: Reference, features: Float[Tensor, "s d"], told: Prototypes
-) -> Float[Tensor, " s"]:
+def log_ratios(who: Candidates, shapes: Shapes, seen: Seen, told: Prototypes) -> Float[Tensor, " s"]:
     """The score of every candidate; 0 where its class has no prototype of its own or no reference."""
-    scores = torch.zeros(len(features))
     rows, single = _single_rows(who, told)
-    sums = _FoldSums(who, how, features)
-    for fold, shape in enumerate(how.shapes):
-        means, counts, trace = sums.without(fold)
-        usable = single & (counts > 0)
-        away = (told.vectors[rows] - means).masked_fill(~usable[:, None], 0)
-        weight = trace * (1 / how.sizes + 1 / counts.clamp(min=1))
-        judged = how.judged[fold]
-        owner = who.owner[judged]
-        found = _View(shape, means, away, weight).ratio(features[judged], owner, how.sizes)
-        scores[judged] = found.masked_fill(~usable[owner], 0)
-    return scores
+    means, counts, traces = _references(who, seen)
+    usable = single & (counts > 0)
+    away = (told.vectors[rows] - means).masked_fill(~usable[:, :, None], 0)
+    weights = traces[:, None] * (1 / who.sizes + 1 / counts.clamp(min=1))
+    level, damping, pulls = _inverse(shapes, away, weights)
+    probes = torch.cat([shapes.axes.transpose(1, 2), pulls, means], dim=1)
+    met = torch.empty(len(seen.features), probes.shape[1])
+    for probe, parts in zip(probes, who.folds, strict=True):
+        for part in parts:
+            torch.mm(seen.features[part], probe.T, out=met[part])
+    met *= seen.scale[:, None]
+    directions, classes = shapes.axes.shape[2], len(who.classes)
+    own = (directions + who.owner)[:, None]
+    lean = met.gather(1, own)[:, 0] - (means * pulls).sum(2).flatten()[who.cell]
+    apart = seen.norms - 2 * met.gather(1, own + classes)[:, 0] + means.square().sum(2).flatten()[who.cell]
+    centres = (means @ shapes.axes).flatten(0, 1)[who.cell]
+    along = ((met[:, :directions] - centres).square() * damping.flatten(0, 1)[who.cell]).sum(1)
+    share = (1 / who.sizes)[who.owner]
+    ratios = share * lean - share.square() * (apart - along) / level.flatten()[who.cell] / 2
+    return ratios.masked_fill(~usable.flatten()[who.cell], 0)
 
 
-class _FoldSums:
-    """Sums of the non-members by fold and class, so that leaving a fold out costs nothing."""
-
-    def __init__(self, who: Candidates, how: Reference, features: Float[Tensor, "s d"]) -> None:
-        classes = len(who.classes)
-        known = features[how.others]
-        cells = how.folds[how.others] * classes + who.owner[how.others]
-        cut = (FOLDS, classes)
-        zeros = torch.zeros(FOLDS * classes, known.shape[1])
-        self.sums = zeros.index_add_(0, cells, known).reshape(*cut, -1)
-        energy = torch.zeros(FOLDS * classes).index_add_(0, cells, known.square().sum(1))
-        self.energy = energy.reshape(cut)
-        self.counts = torch.bincount(cells, minlength=FOLDS * classes).float().reshape(cut)
-
-    def without(self, fold: int) -> tuple[Float[Tensor, "c d"], Float[Tensor, " c"], Float[Tensor, ""]]:
-        """Class means, their sizes, and the trace of Σ, from all folds but one."""
-        kept = [other for other in range(FOLDS) if other != fold]
-        counts = self.counts[kept].sum(0)
-        means = self.sums[kept].sum(0) / counts.clamp(min=1)[:, None]
-        inner = self.energy[kept].sum() - (counts * means.square().sum(1)).sum()
-        free = (counts.sum() - (counts > 0).sum()).clamp(min=1)  # each mean has used up one
-        return means, counts, inner.clamp(min=0) / free
+def _references(
+    who: Candidates, seen: Seen
+) -> tuple[Float[Tensor, "f c d"], Float[Tensor, "f c"], Float[Tensor, " f"]]:
+    """Class means, their sizes, and the trace of Σ, from the non-members of all folds but one."""
+    classes, start = len(who.classes), len(who.members.labels)
+    dealt = who.dealt * seen.scale[start:, None]
+    sums = (dealt.T @ seen.features[start:]).unflatten(0, (FOLDS, classes))
+    counts = who.dealt.sum(0).unflatten(0, (FOLDS, classes))
+    energy = (seen.norms[start:] @ who.dealt).unflatten(0, (FOLDS, classes)).sum(1)
+    counts = counts.sum(0) - counts
+    means = (sums.sum(0) - sums) / counts.clamp(min=1)[:, :, None]
+    inner = energy.sum() - energy - (counts * means.square().sum(2)).sum(1)
+    free = (counts.sum(1) - (counts > 0).sum(1)).clamp(min=1)  # each mean has used up one
+    return means, counts, inner.clamp(min=0) / free
 
 
-class _View:
-    """V⁻¹ of every class: round, but for the leading directions."""
-
-    def __init__(
-        self,
-        shape: Shape,
-        means: Float[Tensor, "c d"],
-        away: Float[Tensor, "c d"],
-        weight: Float[Tensor, " c"],
-    ) -> None:
-        noise = ((away.square().sum(1) - weight) / away.shape[1]).clamp(
-            min=0
-        )  # beyond what sampling explains
-        self.level = (weight * shape.rest + noise).clamp(min=1e-12)
-        leading = weight[:, None] * shape.shares
-        self.damping = leading / (self.level[:, None] + leading)
-        pull = (away - ((away @ shape.axes) * self.damping) @ shape.axes.T) / self.level[:, None]
-        self.probes = torch.cat([shape.axes.T, pull, means])
-        self.cuts = (len(self.probes) - 2 * len(means), len(means), len(means))
-        self.centres = means @ shape.axes
-        self.offsets = (means * pull).sum(1)
-        self.norms = means.square().sum(1)
-
-    def ratio(
-        self, features: Float[Tensor, "m d"], owner: Int[Tensor, " m"], sizes: Float[Tensor, " c"]
-    ) -> Float[Tensor, " m"]:
-        """aᵀV⁻¹(p - μ) - ½ aᵀV⁻¹a with a = (z - μ)/n, all by one product with everything that z meets."""
-        axes, pulls, means = (features @ self.probes.T).split(self.cuts, dim=1)
-        own = owner[:, None]
-        lean = pulls.gather(1, own)[:, 0] - self.offsets[owner]
-        apart = features.square().sum(1) - 2 * means.gather(1, own)[:, 0] + self.norms[owner]
-        along = ((axes - self.centres[owner]).square() * self.damping[owner]).sum(1)
-        share = 1 / sizes[owner]
-        ratio: Tensor = share * lean - share.square() * (apart - along) / self.level[owner] / 2
-        return ratio
+def _inverse(
+    shapes: Shapes, away: Float[Tensor, "f c d"], weights: Float[Tensor, "f c"]
+) -> tuple[Float[Tensor, "f c"], Float[Tensor, "f c r"], Float[Tensor, "f c d"]]:
+    """V of every fold and class: its level, how much less V⁻¹ is along the axes, and V⁻¹(p - μ)."""
+    noise = ((away.square().sum(2) - weights) / away.shape[2]).clamp(min=0)  # what sampling leaves open
+    level = (weights * shapes.rest[:, None] + noise).clamp(min=1e-12)
+    leading = weights[:, :, None] * shapes.shares[:, None]
+    damping = leading / (level[:, :, None] + leading)
+    along = ((away @ shapes.axes) * damping) @ shapes.axes.transpose(1, 2)
+    return level, damping, (away - along) / level[:, :, None]
 
 
-def _residuals(
-    who: Candidates, features: Float[Tensor, "s d"], known: Bool[Tensor, " s"]
-) -> Float[Tensor, "m d"]:
-    """Known candidates without the means of their classes."""
-    owner, vectors = who.owner[known], features[known]
-    sums = torch.zeros(len(who.classes), vectors.shape[1]).index_add_(0, owner, vectors)
-    counts = torch.bincount(owner, minlength=len(who.classes)).clamp(min=1)
+def _residuals(vectors: Float[Tensor, "m d"], owner: Int[Tensor, " m"], classes: int) -> Float[Tensor, "m d"]:
+    """Vectors without the means of their classes."""
+    sums = torch.zeros(classes, vectors.shape[1]).index_add_(0, owner, vectors)
+    counts = torch.bincount(owner, minlength=classes).clamp(min=1)
     return vectors - (sums / counts[:, None])[owner]
 
 
-def _shape(residuals: Float[Tensor, "m d"]) -> Shape:
+def _shape(residuals: Float[Tensor, "m d"]) -> tuple[Float[Tensor, "d r"], Float[Tensor, " r"]]:
+    """The leading directions and their shares of the trace; without samples there are none."""
     dim = residuals.shape[1]
+    count = min(DIRECTIONS, dim - 1)
+    axes, shares = torch.zeros(dim, count), torch.zeros(count)
     total = residuals.square().sum()
-    if not len(residuals) or float(total) == 0:
-        return Shape(torch.zeros(dim, 0), torch.zeros(0), 1 / dim)
-    count = min(DIRECTIONS, dim - 1, len(residuals))
-    if len(residuals) <= dim:
-        found, vectors = torch.linalg.eigh(residuals @ residuals.T)
-        values = found[-count:].clamp(min=1e-12)
-        axes = residuals.T @ vectors[:, -count:] / values.sqrt()
-    else:
-        found, vectors = torch.linalg.eigh(residuals.T @ residuals)
-        values, axes = found[-count:].clamp(min=0), vectors[:, -count:]
-    shares = (1 - SHRINK) * values / total
-    rest = max(float(1 - shares.sum()), 1e-6) / dim
-    return Shape(axes, shares, rest)
+    if len(residuals) and float(total) > 0:
+        found = min(count, len(residuals))
+        wide = len(residuals) <= dim  # the smaller of the two products has the same leading values
+        values, vectors = torch.linalg.eigh(residuals @ residuals.T if wide else residuals.T @ residuals)
+        values, vectors = values[-found:].clamp(min=1e-12), vectors[:, -found:]
+        axes[:, :found] = residuals.T @ vectors / values.sqrt() if wide else vectors
+        shares[:found] = (1 - SHRINK) * values / total
+    return axes, shares
 
 
 def _single_rows(who: Candidates, told: Prototypes) -> tuple[Int[Tensor, " c"], Bool[Tensor, " c"]]:

@@ -2,124 +2,142 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vpdr.attacks.roc import METRICS
+from vpdr.attacks.candidates import Candidates
+from vpdr.attacks.roc import METRICS, Ranking
 
 ENOUGH = 100  # non-members that a rate of 1 % takes
-LIMIT = 2.0  # of Student's t at 59 degrees of freedom, for 95 %
+LIMIT = 2.04  # of Student's t at as many degrees of freedom as there are permutations, for 95 %
 TAIL = ("tpr_at_1fpr", "tpr_at_1fpr_nearest")
+ADVERSARIES = ("distance", "likelihood")
+AT_ONCE = 100_000  # labelled candidates that are looked at together
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One client's candidates and their scores, round by round."""
+
+    who: Candidates
+    rounds: Sequence[int]
+    values: Float[Tensor, "t a s"]
+    told: Bool[Tensor, "t c"]
+    fresh: Sequence[bool]
+
+    def accumulated(self) -> "Scores":
+        """Likelihood ratios added up over all uploads that were new."""
+        new = torch.tensor(self.fresh)
+        total = self.values[new, 1].sum(0)[None, None]
+        return Scores(self.who, [0], total, self.told.any(0, keepdim=True), [True])
 
 
 @dataclass(slots=True)
-class Tally:
-    """Means over clients, added up over rounds; the first row is the truth, the others are chance."""
+class Reading:
+    """One adversary's metrics: by round, the mean over clients; the first row is the truth."""
 
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-    sums: dict[str, Tensor] = field(default_factory=dict)  # of [k 5], over rounds
-    curves: dict[str, Tensor] = field(default_factory=dict)
-    drawn: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    _open: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    _t: int = 0
+    by_round: dict[int, list[Tensor]]  # of [k 5], one a client
+    curves: list[Tensor]
 
-    def open(self, t: int) -> None:
-        """A new round."""
-        self._open, self._t = {}, t
-
-    def add(self, name: str, client: str, found: Float[Tensor, "k 5"]) -> None:
-        """One adversary's values for one client."""
-        self._open.setdefault(name, {})[client] = found
-
-    def draw(self, name: str, heights: Float[Tensor, "101"]) -> None:
-        """One ROC curve, to be averaged."""
-        self.curves[name] = self.curves.get(name, torch.zeros(len(heights))) + heights
-        self.drawn[name] = self.drawn.get(name, 0) + 1
-
-    def close(self) -> None:
-        """Average over clients; a round in which nobody sent anything leaves nothing."""
-        if not self._open:
-            return
-        entry: dict[str, Any] = {"round": self._t, "mean": {}, "clients": {}}
-        for name, clients in self._open.items():
-            mean = torch.stack(list(clients.values())).mean(0)
-            self.sums[name] = self.sums.get(name, torch.zeros_like(mean)) + mean
-            entry["mean"][name] = _named(mean[0])
-            for client, found in clients.items():
-                entry["clients"].setdefault(client, {})[name] = _named(found[0])
-        self.rounds.append(entry)
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {
-            "rounds": self.rounds,
-            "sums": self.sums,
-            "curves": self.curves,
-            "drawn": self.drawn,
-            "seconds": self.seconds,
-        }
-
-    @classmethod
-    def resumed(cls, state: Mapping[str, Any]) -> "Tally":
-        """From a checkpoint."""
-        return cls(
-            rounds=list(state["rounds"]),
-            sums=dict(state["sums"]),
-            curves=dict(state["curves"]),
-            drawn=dict(state["drawn"]),
-            seconds=float(state["seconds"]),
-        )
-
-    def names(self) -> list[str]:
-        """The adversaries, without their pooled readings."""
-        return [name for name in self.sums if not name.endswith(" pooled")]
+    def table(self) -> Float[Tensor, "t k 5"]:
+        """Means over clients."""
+        return torch.stack([torch.stack(each).mean(0) for each in self.by_round.values()])
 
 
-def result_of(tally: Tally, total: Tally, others: Sequence[int], phi: str) -> dict[str, Any]:
-    """What the record says about membership; `total` holds the adversary who kept every upload."""
+def readings_of(kept: Mapping[str, Scores], adversary: int) -> tuple[Reading, Reading]:
+    """Macro over classes, and all classes of a client pooled (labels are permuted within their class)."""
+    macro, pooled = Reading({}, []), Reading({}, [])
+    for scores in kept.values():
+        who = scores.who
+        size = max(1, AT_ONCE // who.labellings.numel())
+        for start in range(0, len(scores.rounds), size):
+            part = slice(start, start + size)
+            tables = scores.values[part, adversary][:, who.place]
+            told = scores.told[part]
+            for t, found in zip(scores.rounds[part], _macro(who, tables, told), strict=True):
+                macro.by_round.setdefault(t, []).append(found)
+            ranking = _pooled(who, tables, told)
+            for t, found in zip(scores.rounds[part], ranking.metrics(), strict=True):
+                pooled.by_round.setdefault(t, []).append(found)
+            macro.curves.append(ranking.curves().mean(0))
+    return macro, pooled
+
+
+def _macro(
+    who: Candidates, tables: Float[Tensor, "t c n"], told: Bool[Tensor, "t c"]
+) -> list[Float[Tensor, "k 5"]]:
+    rounds = len(tables)
+    labels = who.labellings.repeat(rounds, 1, 1)
+    found = Ranking(tables.flatten(0, 1), labels, who.present.repeat(rounds, 1)).metrics()
+    return [each[there].mean(0) for each, there in zip(found.unflatten(0, (rounds, -1)), told, strict=True)]
+
+
+def _pooled(who: Candidates, tables: Float[Tensor, "t c n"], told: Bool[Tensor, "t c"]) -> Ranking:
+    """Rounds share their candidates, so that they fit into one table; a class without prototype is absent."""
+    real = who.present.flatten()
+    labels = who.labellings.flatten(0, 1)[real].expand(len(tables), -1, -1)
+    classes = torch.arange(len(who.classes)).repeat_interleave(who.present.sum(1))
+    return Ranking(tables.flatten(1)[:, real], labels, told[:, classes])
+
+
+def result_of(kept: Mapping[str, Scores]) -> dict[str, Any]:
+    """What the record says about membership."""
+    others = [count for each in kept.values() for count in each.who.outsiders.tolist()]
     few = sum(count < ENOUGH for count in others)
     note = f"fewer than {ENOUGH} non-members in {few} of {len(others)} classes: meaningless there"
-    adversaries = {name: (tally, name) for name in tally.names()} | {
-        name: (total, name) for name in total.names()
-    }
+    scored = {name: readings_of(kept, index) for index, name in enumerate(ADVERSARIES)} if kept else {}
+    if kept:
+        scored["accumulated"] = readings_of({name: each.accumulated() for name, each in kept.items()}, 0)
     read = {
         name: {
-            "summary": summary(of, key, note if few else None),
-            "pooled": summary(of, f"{key} pooled", None),
-            "roc": (of.curves[key] / of.drawn[key]).tolist(),
+            "summary": summary(macro, note if few else None),
+            "pooled": summary(pooled, None),
+            "roc": torch.stack(macro.curves).mean(0).tolist(),
         }
-        for name, (of, key) in adversaries.items()
+        for name, (macro, pooled) in scored.items()
     }
     main = read.pop("distance", {"summary": {}, "pooled": {}, "roc": []})
     return {
-        "phi": phi,
-        "rounds": tally.rounds,
+        "rounds": _rounds(kept, scored),
         **main,
         "stronger": read,
         "non_members": {"smallest": min(others, default=0), "classes": len(others), "too_few": few},
-        "seconds": tally.seconds,
     }
 
 
-def summary(tally: Tally, name: str, note: str | None) -> dict[str, Any]:
+def _rounds(
+    kept: Mapping[str, Scores], scored: Mapping[str, tuple[Reading, Reading]]
+) -> list[dict[str, Any]]:
+    """The means over clients and every client's own values, without chance."""
+    out = []
+    for t in sorted({t for each in kept.values() for t in each.rounds}):
+        clients = [name for name, each in kept.items() if t in each.rounds]
+        found = {name: scored[name][0].by_round[t] for name in ADVERSARIES}
+        out.append(
+            {
+                "round": t,
+                "mean": {name: _named(torch.stack(each).mean(0)[0]) for name, each in found.items()},
+                "clients": {
+                    client: {name: _named(each[index][0]) for name, each in found.items()}
+                    for index, client in enumerate(clients)
+                },
+            }
+        )
+    return out
+
+
+def summary(reading: Reading, note: str | None) -> dict[str, Any]:
     """Every metric: mean and std over rounds, chance, and the difference with its 95 % interval.
 
     The interval is how far chance alone scatters: without a leak it covers 0 in 19 of 20 runs.
     """
-    if name not in tally.sums:
-        return {}
-    count = len(tally.rounds)
-    means = tally.sums[name] / count
-    by_round = torch.tensor(
-        [[each["mean"][name][m] for m in METRICS] for each in tally.rounds if name in each["mean"]]
-    )
+    table = reading.table()
+    means, spread = table.mean(0), table[:, 0].std(0, correction=0)
     null, scatter = means[1:].mean(0), means[1:].std(0)
-    spread = by_round.double().std(0, correction=0)
     out: dict[str, Any] = {}
     for column, metric in enumerate(METRICS):
         mean, chance = float(means[0, column]), float(null[column])

@@ -56,16 +56,16 @@ class Ranking:
         return (values.masked_fill(~self.ends[:, :, None], 0) if self.tied else values).amax(1)
 
     def auc(self) -> Float[Tensor, "c k"]:
-        """The chance that a member scores above a non-member, by trapezoids between thresholds."""
+        """The chance that a member scores above a non-member; ties count one half.
+
+        The sum over ranks of members taken so far counts, for each member, everybody who is not above it.
+        """
         taken = self.taken
-        if self.tied:  # between two thresholds the curve is straight
+        if self.tied:  # as if members came in evenly among equals
             taken = torch.stack([_straight(t, e) for t, e in zip(taken, self.ends, strict=True)])
-        before = torch.zeros_like(taken)
-        before[:, 1:] = taken[:, :-1]
-        wrong = 1 - (taken - before)
-        real = (self.seen <= self.sizes[:, None, None]).to(taken)
-        area = (wrong * real * (taken + before)).double().sum(1) / 2
-        return area / (self.inside * self.outside)
+        absent = taken.shape[1] - self.sizes[:, None]
+        below = taken.sum(1, dtype=torch.float64) - absent * self.inside
+        return (below - self.inside * (self.inside + 1) / 2) / (self.inside * self.outside)
 
     def _tail(self) -> tuple[Float[Tensor, "c k"], Float[Tensor, "c k"]]:
         """True positives where at most 1 % of the others are taken, and at the point nearest to 1 %.
@@ -84,14 +84,15 @@ class Ranking:
         nearest = taken.masked_fill(gaps != best, torch.inf).amin(1)
         return step, nearest.masked_fill(best[:, 0] >= self.outside, 0)
 
-    def curve(self) -> Float[Tensor, "101"]:
-        """The first problem's largest TPR at FPR 0, 1 %, ..., 100 %, by the truth: it can be averaged."""
-        taken, ends = self.taken[0, :, 0], self.ends[0]
-        wrong = (self.seen[0, :, 0] - taken)[ends] / self.outside[0]
-        points, heights = torch.zeros(len(wrong) + 1), torch.zeros(len(wrong) + 1)
-        points[1:], heights[1:] = wrong, taken[ends] / self.inside[0]
-        grid = torch.linspace(0, 1, GRID) + 1e-6
-        return heights[torch.searchsorted(points, grid, right=True) - 1]
+    def curves(self) -> Float[Tensor, "c 101"]:
+        """The largest TPR at FPR 0, 1 %, ..., 100 %, by the truth: curves that can be averaged."""
+        taken, real = self.taken[:, :, 0], self.ends
+        wrong = (self.seen[:, :, 0] - taken) / self.outside
+        heights = (taken / self.inside).masked_fill(~real, 0).cummax(1).values
+        points = wrong.masked_fill(~real, -1).cummax(1).values
+        grid = (torch.linspace(0, 1, GRID) + 1e-6).expand(len(taken), -1).contiguous()
+        at = torch.searchsorted(points.contiguous(), grid, right=True) - 1
+        return heights.gather(1, at.clamp(min=0)).masked_fill(at < 0, 0)
 
 
 def _straight(taken: Float[Tensor, "n k"], ends: Bool[Tensor, " n"]) -> Float[Tensor, "n k"]:
