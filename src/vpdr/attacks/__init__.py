@@ -5,7 +5,7 @@ moment, changes nothing, and draws from streams of its own. It may look at priva
 the truth to say how often the adversary was right; what it finds belongs to simulations.
 """
 
-from vpdr.attacks.base import Attack, AttackOrder, Moment
+from vpdr.attacks.base import Attack, AttackOrder, Gallery, Moment, Scene
 from vpdr.attacks.watch import ATTACKS, Watch, order_from
 
-__all__ = ["ATTACKS", "Attack", "AttackOrder", "Moment", "Watch", "order_from"]
+__all__ = ["ATTACKS", "Attack", "AttackOrder", "Gallery", "Moment", "Scene", "Watch", "order_from"]

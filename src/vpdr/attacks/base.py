@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from vpdr.attacks.spaces import Space
 from vpdr.checks import at_least, one_of
 from vpdr.client import Client, Samples
 from vpdr.errors import InvalidInput
+from vpdr.rng import Streams
 from vpdr.types import Prototypes
 
 PHI = ("client", "initial")
-
-Tell = Callable[[str], None]  # a line for whoever waits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +30,7 @@ class AttackOrder:
     phi: str = "client"
     steps: int = 10_000  # of a reconstruction, at most
     device: str = "cpu"  # of a reconstruction
+    workers: int = 0  # of a reconstruction on a processor; 0 is one a core
 
     def __post_init__(self) -> None:
         one_of(PHI, phi=self.phi)
@@ -53,6 +54,42 @@ class Moment:
     t: int
     clients: Mapping[str, Client]
     uploads: Mapping[str, Prototypes]
+
+
+@dataclass(frozen=True, slots=True)
+class Gallery:
+    """What was reconstructed of one client in one round: values in [0, 1] where they are pictures."""
+
+    t: int
+    client: str
+    labels: Int[Tensor, " p"]
+    inputs: Float[Tensor, "p *shape"]
+    pictures: bool
+
+
+def silent(line: str) -> None:
+    """Nobody waits."""
+
+
+def unseen(name: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def forgotten(gallery: Gallery) -> None:
+    """Nothing is kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """Where an attack takes place: what was ordered, and who hears of it."""
+
+    order: AttackOrder
+    streams: Streams
+    rounds: int  # of the whole run
+    space: Callable[[], Space]  # made only for those who search it
+    tell: Callable[[str], None] = silent
+    progress: Callable[[str, int, int], None] = unseen
+    keep: Callable[[Gallery], None] = forgotten
 
 
 class Attack(Protocol):

@@ -3,27 +3,31 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vpdr.attacks.base import Attack, AttackOrder, Moment
+from vpdr.attacks.base import Attack, AttackOrder, Moment, Scene
+from vpdr.attacks.fsh import Fsh
 from vpdr.attacks.mia import Mia
 from vpdr.errors import InvalidInput
-from vpdr.rng import Streams
 
-Maker = Callable[[AttackOrder, Streams], Attack]
-
-
-def _mia(order: AttackOrder, streams: Streams) -> Attack:
-    return Mia(order, streams)
+Maker = Callable[[Scene], Attack]
 
 
-ATTACKS: dict[str, Maker] = {"mia": _mia}
+def _mia(scene: Scene) -> Attack:
+    return Mia(scene.order, scene.streams)
+
+
+def _fsh(scene: Scene) -> Attack:
+    return Fsh(scene, scene.space())
+
+
+ATTACKS: dict[str, Maker] = {"mia": _mia, "fsh": _fsh}
 
 
 class Watch:
     """Hears every upload before the server does. Guarantee: the run cannot tell that it is there."""
 
-    def __init__(self, order: AttackOrder, streams: Streams, makers: Mapping[str, Maker]) -> None:
-        self.order = order
-        self.attacks = {kind: makers[kind](order, streams.apart("attacks")) for kind in order.kinds}
+    def __init__(self, scene: Scene) -> None:
+        self.order = scene.order
+        self.attacks = {kind: ATTACKS[kind](scene) for kind in scene.order.kinds}
 
     def __call__(self, moment: Moment) -> None:
         """Attack this round, if it is one of those that were asked for."""

@@ -14,6 +14,7 @@ from vpdr.cli.interrupt import Interrupt
 from vpdr.cli.printing import print_json
 from vpdr.cli.progress import RunProgress, SweepProgress
 from vpdr.cli.results import tell_comparison, tell_run
+from vpdr.engines.overhear import Audience
 from vpdr.engines.runner import Company, run_plan
 from vpdr.engines.sweep import jobs_of, sweep
 from vpdr.errors import InvalidInput
@@ -108,6 +109,7 @@ def _single(order: Order, interrupt: Interrupt) -> None:
             watchers=[progress.after_round],
             stop=lambda: interrupt.asked,
             attacks=order.attacks,
+            audience=Audience(tell=progress.tell, progress=progress.attacking),
             keep_uploads=order.uploads,
         )
         outcome = run_plan(plan, order.folder, resume=order.resume, company=company)

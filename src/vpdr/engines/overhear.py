@@ -1,14 +1,26 @@
 """Who listens to a run's uploads: the folder that keeps them, and the attacks that were ordered."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from vpdr.attacks import ATTACKS, AttackOrder, Moment, Watch
-from vpdr.engines.build import Federation
+from vpdr.attacks import AttackOrder, Moment, Scene, Watch
+from vpdr.attacks.base import silent
+from vpdr.engines.build import Federation, quiet
 from vpdr.engines.simulate import Hearing
+from vpdr.engines.spaces import space_of
 from vpdr.errors import InvalidInput
+from vpdr.records.reconstructions import ReconstructionFolder
 from vpdr.records.uploads import UploadFolder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audience:
+    """Who wants to know how an attack goes: a line now and then, and how far it is."""
+
+    tell: Callable[[str], None] = silent
+    progress: Callable[[str, int, int], None] = quiet
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +59,22 @@ class Ears:
         return {} if self.watch is None else {"attacks": self.watch.result()}
 
 
-def watch_of(order: AttackOrder, federation: Federation) -> Watch:
+def watch_of(order: AttackOrder, federation: Federation, audience: Audience, run: Path) -> Watch:
     """The ordered attacks on this federation."""
-    beyond = [t for t in order.rounds if t > federation.plan.run.rounds]
+    plan = federation.plan
+    beyond = [t for t in order.rounds if t > plan.run.rounds]
     if beyond:
         raise InvalidInput(
-            f"attack rounds must lie in 1..{federation.plan.run.rounds}, got {beyond[0]}; "
+            f"attack rounds must lie in 1..{plan.run.rounds}, got {beyond[0]}; "
             "leave --attack-rounds out for every round"
         )
-    return Watch(order, federation.streams, ATTACKS)
+    scene = Scene(
+        order=order,
+        streams=federation.streams.apart("attacks"),
+        rounds=plan.run.rounds,
+        space=lambda: space_of(plan, federation.streams),
+        tell=audience.tell,
+        progress=audience.progress,
+        keep=ReconstructionFolder(run).keep,
+    )
+    return Watch(scene)

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vpdr.attacks import AttackOrder
 from vpdr.engines.build import Federation, build, quiet
-from vpdr.engines.overhear import Ears, watch_of
+from vpdr.engines.overhear import Audience, Ears, watch_of
 from vpdr.engines.promises import pay_on_disk
 from vpdr.engines.shards import Progress
 from vpdr.engines.simulate import Course, Watcher, simulate
@@ -34,6 +34,7 @@ class Company:
     stop: Callable[[], bool] = never
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     attacks: AttackOrder | None = None
+    audience: Audience = field(default_factory=Audience)  # of the attacks
     keep_uploads: bool = True  # what the server saw cannot be had again where the noise is secret
 
 
@@ -81,7 +82,9 @@ def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | 
 
 def _ears(company: Company, federation: Federation, folder: RunFolder) -> Ears:
     uploads = UploadFolder(folder.path) if company.keep_uploads else None
-    return Ears(uploads, None if company.attacks is None else watch_of(company.attacks, federation))
+    if company.attacks is None:
+        return Ears(uploads, None)
+    return Ears(uploads, watch_of(company.attacks, federation, company.audience, folder.path))
 
 
 class _Keeper:
