@@ -9,6 +9,7 @@ from typing import Annotated
 import click
 import typer
 
+from vpdr.cli.attack import attack
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.ledger import ledger
 from vpdr.cli.run import run
@@ -22,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(attack)
 app.command()(calibrate)
 app.command()(ledger)
 

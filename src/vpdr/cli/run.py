@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.attacks import AttackOrder, order_from
+from vpdr.cli.attack_table import tell_attacks
 from vpdr.cli.interrupt import Interrupt
 from vpdr.cli.printing import print_json
 from vpdr.cli.progress import RunProgress, SweepProgress
@@ -20,7 +21,7 @@ from vpdr.engines.sweep import jobs_of, sweep
 from vpdr.errors import InvalidInput
 from vpdr.plan import Experiment, load_experiment
 from vpdr.plan.experiment import Wishes
-from vpdr.report.files import write_comparison, write_run
+from vpdr.report.files import write_attacks, write_comparison, write_run
 
 
 def run(  # noqa: PLR0913 - one parameter per option of the command
@@ -115,19 +116,22 @@ def _single(order: Order, interrupt: Interrupt) -> None:
         outcome = run_plan(plan, order.folder, resume=order.resume, company=company)
     if outcome.record is None:
         raise _stopped(f"after round {outcome.done}", order.folder)
+    write_attacks(outcome.record.get("attacks", {}), order.folder)
     write_run(outcome.record, order.folder)
     if order.as_json:
         print_json({**outcome.record, "out": str(order.folder)})
     elif order.show:
         tell_run(outcome.record, order.folder)
+        tell_attacks(outcome.record.get("attacks", {}))
 
 
 def _comparison(order: Order, interrupt: Interrupt) -> None:
     folder = order.folder
     if not order.resume and (folder / "summary.json").exists():
         raise InvalidInput(f"{folder} already holds a comparison; add --resume, or choose another --out")
+    alone = None if order.attacks is None else dataclasses.replace(order.attacks, workers=1)
     todo = [
-        dataclasses.replace(job, attacks=order.attacks, keep_uploads=order.uploads)
+        dataclasses.replace(job, attacks=alone, keep_uploads=order.uploads)
         for job in jobs_of(order.experiment, folder)
     ]
     finished: list[tuple[str, str, dict[str, Any]]] = []

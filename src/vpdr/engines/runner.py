@@ -1,5 +1,6 @@
 """One run from a plan to its folder: start or resume, checkpoint, stop when asked, leave a record."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from vpdr.attacks import AttackOrder
 from vpdr.engines.build import Federation, build, quiet
 from vpdr.engines.overhear import Audience, Ears, watch_of
 from vpdr.engines.promises import pay_on_disk
+from vpdr.engines.replay import attacked
 from vpdr.engines.shards import Progress
 from vpdr.engines.simulate import Course, Watcher, simulate
 from vpdr.plan.plan import Plan
@@ -51,7 +53,7 @@ def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | 
     company = company or Company()
     folder = RunFolder(out)
     if resume and folder.record.exists():
-        return Outcome(folder.finished(plan), plan.run.rounds)
+        return Outcome(_attacked(plan, folder, company), plan.run.rounds)
     begin = time.perf_counter()
     saved = folder.look(plan, resume=resume)
     # what is wrong with the data or the plan is told before anything is written
@@ -78,6 +80,20 @@ def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | 
     folder.save_ledgers(ledgers)
     folder.save_record(record)
     return Outcome(record, course.done)
+
+
+def _attacked(plan: Plan, folder: RunFolder, company: Company) -> dict[str, Any]:
+    """A finished record; attacks that it lacks are run on its uploads and added to it."""
+    record = folder.finished(plan)
+    order, done = company.attacks, record.get("attacks", {})
+    missing = () if order is None else tuple(kind for kind in order.kinds if kind not in done)
+    if order is None or not missing:
+        return record
+    wanted = dataclasses.replace(order, kinds=missing)
+    found = attacked(plan, folder.path, wanted, company.loading, company.audience)
+    record["attacks"] = {**done, **found}
+    folder.save_record(record)
+    return record
 
 
 def _ears(company: Company, federation: Federation, folder: RunFolder) -> Ears:
