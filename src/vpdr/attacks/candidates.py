@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vpdr.attacks.chance import labellings
-from vpdr.client import Samples, Shard
+from vpdr.client import Shard
 from vpdr.rng import Streams
 
 CAP = 800  # of each kind and class
@@ -21,8 +21,8 @@ class Candidates:
 
     classes: Int[Tensor, " c"]
     sizes: Int[Tensor, " c"]  # how many training samples each class has, asked about or not
-    members: Samples
-    others: Samples
+    members: Int[Tensor, " a"]  # rows of the training set
+    others: Int[Tensor, " b"]  # rows of the test set
     owner: Int[Tensor, " s"]  # index of the class of each candidate
     cell: Int[Tensor, " s"]  # fold and class as one number
     folds: tuple[tuple[slice, slice], ...]  # members and non-members of each fold
@@ -34,7 +34,7 @@ class Candidates:
     @property
     def outsiders(self) -> Int[Tensor, " c"]:
         """How many non-members each class has."""
-        return torch.bincount(self.owner[len(self.members.labels) :], minlength=len(self.classes))
+        return torch.bincount(self.owner[len(self.members) :], minlength=len(self.classes))
 
 
 def candidates_of(shard: Shard, client: str, streams: Streams) -> Candidates | None:
@@ -48,14 +48,14 @@ def candidates_of(shard: Shard, client: str, streams: Streams) -> Candidates | N
         _chosen(side.labels, classes, streams.draw(f"side {i}", client=client))
         for i, side in enumerate(sides)
     ]
-    members, others = (side.take(rows) for side, (rows, _) in zip(sides, chosen, strict=True))
+    members, others = (rows for rows, _ in chosen)
     labels = torch.tensor(classes)
-    owner = torch.searchsorted(labels, torch.cat([members.labels, others.labels]))
+    owner = torch.searchsorted(labels, torch.cat([shard.train.labels[members], shard.test.labels[others]]))
     cuts = [(_slices(folds), len(folds)) for _, folds in chosen]
     shifted = [slice(cut.start + cuts[0][1], cut.stop + cuts[0][1]) for cut in cuts[1][0]]
     place, there = _places(owner, len(classes))
     cell = torch.cat([folds for _, folds in chosen]) * len(classes) + owner
-    dealt = torch.nn.functional.one_hot(cell[len(members.labels) :], FOLDS * len(classes))
+    dealt = torch.nn.functional.one_hot(cell[len(members) :], FOLDS * len(classes))
     return Candidates(
         classes=labels,
         sizes=torch.bincount(shard.train.labels)[labels],
@@ -67,7 +67,7 @@ def candidates_of(shard: Shard, client: str, streams: Streams) -> Candidates | N
         folds=tuple(zip(cuts[0][0], shifted, strict=True)),
         place=place,
         present=there,
-        labellings=_chances(owner, len(members.labels), there, streams.draw("chance", client=client)),
+        labellings=_chances(owner, len(members), there, streams.draw("chance", client=client)),
     )
 
 

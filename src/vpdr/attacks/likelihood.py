@@ -42,7 +42,7 @@ class Seen:
 
 def shapes_of(who: Candidates, public: Float[Tensor, "o d"]) -> Shapes:
     """The shape of Σ without each fold, from the non-members' public features."""
-    start = len(who.members.labels)
+    start = len(who.members)
     owner = who.owner[start:]
     found = []
     for _, others in who.folds:
@@ -82,7 +82,7 @@ def _references(
     who: Candidates, seen: Seen
 ) -> tuple[Float[Tensor, "f c d"], Float[Tensor, "f c"], Float[Tensor, " f"]]:
     """Class means, their sizes, and the trace of Σ, from the non-members of all folds but one."""
-    classes, start = len(who.classes), len(who.members.labels)
+    classes, start = len(who.classes), len(who.members)
     dealt = who.dealt * seen.scale[start:, None]
     sums = (dealt.T @ seen.features[start:]).unflatten(0, (FOLDS, classes))
     counts = who.dealt.sum(0).unflatten(0, (FOLDS, classes))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from vpdr.attacks.base import AttackOrder, Moment, seen_through
@@ -71,7 +71,7 @@ class Mia:
 
     def _prepared(self, client: Client, who: Candidates) -> _Target:
         """The public shape of the features, and what was found before a stop."""
-        public = who.others.public
+        public = client.shard.test.public[who.others]
         public = public * _scale(client, public.square().sum(1))[:, None]
         target = _Target(who, shapes_of(who, public))
         saved = self._saved.get(client.id)
@@ -83,12 +83,13 @@ class Mia:
 
     def _judge(self, client: Client, target: _Target, told: Prototypes, t: int) -> None:
         who, phi = target.who, self.order.phi
-        features = torch.cat([seen_through(client, side, phi) for side in (who.members, who.others)])
+        train, test = (seen_through(client, side, phi) for side in (client.shard.train, client.shard.test))
+        features = torch.cat([train[who.members], test[who.others]])
         norms = features.square().sum(1)
         scale = _scale(client, norms)
         ratios = log_ratios(who, target.shapes, Seen(features, scale, norms * scale.square()), told)
         target.rounds.append(t)
-        target.scores.append(torch.stack([nearness(who, features, norms, told), ratios]))
+        target.scores.append(torch.stack([nearness(who, features, norms, told), ratios.double()]))
         target.told.append(torch.isin(who.classes, told.labels))
         target.fresh.append(target.last is None or not torch.equal(target.last, told.vectors))
         target.last = told.vectors
@@ -123,9 +124,10 @@ class Mia:
 
 def nearness(
     who: Candidates, features: Float[Tensor, "s d"], norms: Float[Tensor, " s"], told: Prototypes
-) -> Float[Tensor, " s"]:
+) -> Float64[Tensor, " s"]:
     """-|φ(x) - p|² to the nearest prototype of the candidate's own class; -inf where there is none."""
-    nearer = 2 * features @ told.vectors.T - told.vectors.square().sum(1)
+    products = (features @ told.vectors.T).double()  # noise makes the rest so large that it would hide them
+    nearer = 2 * products - told.vectors.double().square().sum(1)
     own = who.classes[who.owner][:, None] == told.labels
     nearest: Tensor = nearer.masked_fill(~own, -torch.inf).amax(1) - norms
     return nearest

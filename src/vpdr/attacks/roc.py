@@ -32,7 +32,7 @@ class Ranking:
         self.inside = self.taken[:, -1, :1]  # n1 of each problem
         self.outside = self.sizes[:, None] - self.inside  # n0
         self.ends = self._ends(ranked)
-        self.tied = not bool((self.ends.sum(1) == self.sizes).all())
+        self.ties = (self.ends.sum(1) != self.sizes).nonzero()[:, 0].tolist()  # problems with equal scores
 
     def _ends(self, ranked: Float[Tensor, "c n"]) -> Bool[Tensor, "c n"]:
         """Where a threshold can stand: behind the last of equal scores."""
@@ -53,18 +53,17 @@ class Ranking:
 
     def _best(self, values: Float[Tensor, "c n k"]) -> Float[Tensor, "c k"]:
         """The largest over thresholds; behind the last candidate all of these only fall."""
-        return (values.masked_fill(~self.ends[:, :, None], 0) if self.tied else values).amax(1)
+        return (values.masked_fill(~self.ends[:, :, None], 0) if self.ties else values).amax(1)
 
     def auc(self) -> Float[Tensor, "c k"]:
         """The chance that a member scores above a non-member; ties count one half.
 
         The sum over ranks of members taken so far counts, for each member, everybody who is not above it.
         """
-        taken = self.taken
-        if self.tied:  # as if members came in evenly among equals
-            taken = torch.stack([_straight(t, e) for t, e in zip(taken, self.ends, strict=True)])
-        absent = taken.shape[1] - self.sizes[:, None]
-        below = taken.sum(1, dtype=torch.float64) - absent * self.inside
+        total = self.taken.sum(1, dtype=torch.float64)
+        for row in self.ties:  # as if members came in evenly among equals
+            total[row] = _straight(self.taken[row], self.ends[row]).sum(0, dtype=torch.float64)
+        below = total - (self.taken.shape[1] - self.sizes[:, None]) * self.inside
         return (below - self.inside * (self.inside + 1) / 2) / (self.inside * self.outside)
 
     def _tail(self) -> tuple[Float[Tensor, "c k"], Float[Tensor, "c k"]]:
