@@ -24,11 +24,11 @@ from vpdr.plan.experiment import Wishes
 FEATURES_ONLY = ("benchmark.kind=synthetic", "benchmark.samples=600")
 
 
-def membership(synthetic: bool) -> None:
+def membership(synthetic: bool, stronger: bool) -> None:
     """20 rounds, 4 clients, 10 classes."""
     settings = FEATURES_ONLY if synthetic else ()
     federation = build(load_experiment("paper", Wishes(settings=settings)).arms[0].plan)
-    attack = Mia(AttackOrder(kinds=("mia",)), federation.streams)
+    attack = Mia(AttackOrder(kinds=("mia",), stronger=stronger), federation.streams)
     inside: list[float] = []
 
     def listen(moment) -> None:
@@ -68,6 +68,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--synthetic", action="store_true")
     options.add_argument("--fsh", action="store_true")
+    options.add_argument("--stronger", action="store_true")
     options.add_argument("--weights", type=Path)
     options.add_argument("--steps", type=int, default=500)
     options.add_argument("--device", default="cpu")
@@ -79,7 +80,7 @@ def main() -> None:
         reconstruction(chosen.weights, chosen.steps, chosen.device)
         return
     for _ in range(chosen.repeat):
-        membership(chosen.synthetic)
+        membership(chosen.synthetic, chosen.stronger)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ class AttackOrder:
     kinds: tuple[str, ...]
     rounds: tuple[int, ...] = ()  # none: every round
     phi: str = "client"
+    stronger: bool = False  # membership by likelihood ratios too, which costs as much again
     steps: int = 10_000  # of a reconstruction, at most
     device: str = "cpu"  # of a reconstruction
     workers: int = 0  # of a reconstruction on a processor; 0 is one a core
@@ -44,7 +45,13 @@ class AttackOrder:
 
     def to_data(self) -> dict[str, Any]:
         """As plain data; the device is left out, since it does not decide what is asked."""
-        return {"kinds": list(self.kinds), "rounds": list(self.rounds), "phi": self.phi, "steps": self.steps}
+        return {
+            "kinds": list(self.kinds),
+            "rounds": list(self.rounds),
+            "phi": self.phi,
+            "stronger": self.stronger,
+            "steps": self.steps,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Membership inference: were these samples among those behind the prototype?
 
 Three adversaries look at the same uploads. `distance` is the paper's: members are nearer to their prototype.
-`likelihood` is the Gaussian likelihood ratio of one round. `accumulated` adds the likelihood ratios of all
-rounds, which is what somebody who keeps every upload can do.
+Two stronger ones join where they are asked for: `likelihood` is the Gaussian likelihood ratio of one round,
+`accumulated` adds the ratios of all rounds, which is what somebody who keeps every upload can do.
 """
 
 import time
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from vpdr.attacks.base import AttackOrder, Moment, seen_through
@@ -29,9 +29,9 @@ class _Target:
     """One client: whom to ask about, how to judge them, and what was found so far."""
 
     who: Candidates
-    shapes: Shapes
+    shapes: Shapes | None  # only for likelihood ratios
     rounds: list[int] = field(default_factory=list)
-    scores: list[Tensor] = field(default_factory=list)  # of each round: [2 s], distance and likelihood
+    scores: list[Tensor] = field(default_factory=list)  # of each round: [a s], by adversary
     told: list[Tensor] = field(default_factory=list)  # of each round: which classes had a prototype
     fresh: list[bool] = field(default_factory=list)  # whether the upload was a new one
     last: Tensor | None = None
@@ -71,9 +71,7 @@ class Mia:
 
     def _prepared(self, client: Client, who: Candidates) -> _Target:
         """The public shape of the features, and what was found before a stop."""
-        public = client.shard.test.public[who.others]
-        public = public * _scale(client, public.square().sum(1))[:, None]
-        target = _Target(who, shapes_of(who, public))
+        target = _Target(who, _shapes(client, who) if self.order.stronger else None)
         saved = self._saved.get(client.id)
         if saved is not None:
             target.rounds, target.fresh = list(saved["rounds"]), list(saved["fresh"])
@@ -83,13 +81,18 @@ class Mia:
 
     def _judge(self, client: Client, target: _Target, told: Prototypes, t: int) -> None:
         who, phi = target.who, self.order.phi
-        train, test = (seen_through(client, side, phi) for side in (client.shard.train, client.shard.test))
-        features = torch.cat([train[who.members], test[who.others]])
-        norms = features.square().sum(1)
-        scale = _scale(client, norms)
-        ratios = log_ratios(who, target.shapes, Seen(features, scale, norms * scale.square()), told)
+        sides = (client.shard.train, who.members), (client.shard.test, who.others)
+        seen = [seen_through(client, samples, phi) for samples, _ in sides]
+        near = [nearness(z, samples.labels, told) for z, (samples, _) in zip(seen, sides, strict=True)]
+        scores = [torch.cat([each[rows] for each, (_, rows) in zip(near, sides, strict=True)])]
+        if target.shapes is not None:
+            features = torch.cat([each[rows] for each, (_, rows) in zip(seen, sides, strict=True)])
+            norms = features.square().sum(1)
+            scale = _scale(client, norms)
+            met = Seen(features, scale, norms * scale.square())
+            scores.append(log_ratios(who, target.shapes, met, told).double())
         target.rounds.append(t)
-        target.scores.append(torch.stack([nearness(who, features, norms, told), ratios.double()]))
+        target.scores.append(torch.stack(scores))
         target.told.append(torch.isin(who.classes, told.labels))
         target.fresh.append(target.last is None or not torch.equal(target.last, told.vectors))
         target.last = told.vectors
@@ -114,7 +117,7 @@ class Mia:
         self.seconds, self._saved = float(state["seconds"]), state["targets"]
 
     def result(self) -> dict[str, Any]:
-        """Means and spreads over rounds beside what chance gives, for all three adversaries."""
+        """Means and spreads over rounds beside what chance gives, for every adversary."""
         begin = time.perf_counter()
         kept = {name: each.kept() for name, each in self.targets.items() if each is not None and each.rounds}
         found = result_of(kept)
@@ -123,14 +126,18 @@ class Mia:
 
 
 def nearness(
-    who: Candidates, features: Float[Tensor, "s d"], norms: Float[Tensor, " s"], told: Prototypes
-) -> Float64[Tensor, " s"]:
-    """-|φ(x) - p|² to the nearest prototype of the candidate's own class; -inf where there is none."""
+    features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], told: Prototypes
+) -> Float64[Tensor, " n"]:
+    """-|φ(x) - p|² to the nearest prototype of each sample's own class; -inf where there is none."""
     products = (features @ told.vectors.T).double()  # noise makes the rest so large that it would hide them
     nearer = 2 * products - told.vectors.double().square().sum(1)
-    own = who.classes[who.owner][:, None] == told.labels
-    nearest: Tensor = nearer.masked_fill(~own, -torch.inf).amax(1) - norms
-    return nearest
+    nearest: Tensor = nearer.masked_fill(labels[:, None] != told.labels, -torch.inf).amax(1)
+    return nearest - features.square().sum(1)
+
+
+def _shapes(client: Client, who: Candidates) -> Shapes:
+    public = client.shard.test.public[who.others]
+    return shapes_of(who, public * _scale(client, public.square().sum(1))[:, None])
 
 
 def _scale(client: Client, norms: Float[Tensor, " s"]) -> Float[Tensor, " s"]:

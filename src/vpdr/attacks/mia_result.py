@@ -115,10 +115,13 @@ def result_of(kept: Mapping[str, Scores]) -> dict[str, Any]:
 
 
 def _scored(kept: Mapping[str, Scores]) -> dict[str, tuple[Reading, Reading]]:
-    """All three adversaries; the stronger one of a single round is not pooled, which saves a quarter."""
-    total = {name: each.accumulated() for name, each in kept.items()}
-    first, second = (readings_of(kept, index, pool=index == 0) for index in range(2))
-    return {"distance": first, "likelihood": second, "accumulated": readings_of(total, 0)}
+    """The paper's adversary, and the stronger ones where they scored; one round of them is not pooled."""
+    found = {ADVERSARIES[0]: readings_of(kept, 0)}
+    if all(each.values.shape[1] > 1 for each in kept.values()):
+        total = {name: each.accumulated() for name, each in kept.items()}
+        found[ADVERSARIES[1]] = readings_of(kept, 1, pool=False)
+        found["accumulated"] = readings_of(total, 0)
+    return found
 
 
 def _rounds(
@@ -128,7 +131,7 @@ def _rounds(
     out = []
     for t in sorted({t for each in kept.values() for t in each.rounds}):
         clients = [name for name, each in kept.items() if t in each.rounds]
-        found = {name: scored[name][0].by_round[t] for name in ADVERSARIES}
+        found = {name: scored[name][0].by_round[t] for name in ADVERSARIES if name in scored}
         out.append(
             {
                 "round": t,

@@ -55,13 +55,13 @@ class Watch:
         return {kind: attack.result() for kind, attack in self.attacks.items()}
 
 
-def order_from(kinds: str, rounds: str | None, *, phi: str, steps: int, device: str = "cpu") -> AttackOrder:
-    """An order from words: `fsh,mia` and `1,5,20`."""
+def order_from(kinds: str, rounds: str | None, **details: Any) -> AttackOrder:
+    """An order from words: `fsh,mia` and `1,5,20`; the details are those of an `AttackOrder`."""
     wanted = tuple(dict.fromkeys(word.strip() for word in kinds.split(",") if word.strip()))
     unknown = [word for word in wanted if word not in ATTACKS]
     if unknown or not wanted:
         raise InvalidInput(f"attacks must be among {', '.join(ATTACKS)}, got {kinds!r}")
-    return AttackOrder(kinds=wanted, rounds=_rounds(rounds), phi=phi, steps=steps, device=device)
+    return AttackOrder(kinds=wanted, rounds=_rounds(rounds), **details)
 
 
 def _rounds(text: str | None) -> tuple[int, ...]:

@@ -26,13 +26,14 @@ def attack(  # noqa: PLR0913 - one parameter per option of the command
     phi: Annotated[
         str, typer.Option(help="The adversary's encoder: client (the paper's) or initial.")
     ] = "client",
+    stronger: Annotated[bool, typer.Option(help="Membership by likelihood ratios too.")] = True,
     steps: Annotated[int, typer.Option(help="Steps of a reconstruction, at most.")] = 10_000,
     device: Annotated[str, typer.Option(help="Where reconstructions run: cpu or cuda.")] = "cpu",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
 ) -> None:
     """Attack the uploads of a finished run; leaves attacks.json and figures in its folder."""
-    order = order_from(kinds, rounds, phi=phi, steps=steps, device=device)
+    order = order_from(kinds, rounds, phi=phi, stronger=stronger, steps=steps, device=device)
     folder = RunFolder(run)
     plan = _plan(folder)
     record = folder.finished(plan)

@@ -44,6 +44,9 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     attack_phi: Annotated[
         str, typer.Option(help="The adversary's encoder: client (the paper's) or initial.")
     ] = "client",
+    attack_stronger: Annotated[
+        bool, typer.Option("--attack-stronger", help="Membership by likelihood ratios too.")
+    ] = False,
     attack_steps: Annotated[int, typer.Option(help="Steps of a reconstruction, at most.")] = 10_000,
     attack_device: Annotated[str, typer.Option(help="Where reconstructions run: cpu or cuda.")] = "cpu",
     uploads: Annotated[bool, typer.Option(help="Keep what the server saw, round by round.")] = True,
@@ -52,6 +55,8 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
 ) -> None:
     """Run a plan and leave a record; with several seeds or methods, compare them."""
+    how = {"phi": attack_phi, "stronger": attack_stronger, "steps": attack_steps, "device": attack_device}
+    attacks = None if attack is None else order_from(attack, attack_rounds, **how)
     wishes = Wishes(settings=settings or (), seeds=seeds, methods=methods)
     experiment = load_experiment(source, wishes)
     order = Order(
@@ -62,9 +67,7 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
         show=not quiet and not as_json,
         as_json=as_json,
         uploads=uploads,
-        attacks=None
-        if attack is None
-        else order_from(attack, attack_rounds, phi=attack_phi, steps=attack_steps, device=attack_device),
+        attacks=attacks,
     )
     with Interrupt() as interrupt:
         if experiment.single:
