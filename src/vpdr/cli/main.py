@@ -9,6 +9,7 @@ from typing import Annotated
 import click
 import typer
 
+from vpdr.cli.attack import attack
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.data import data
 from vpdr.cli.ledger import ledger
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(attack)
 app.command()(calibrate)
 app.command()(ledger)
 app.add_typer(data, name="data")
