@@ -1,0 +1,94 @@
+"""One stage: the only place where the mechanism touches the data."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from vpdr.mechanisms.clipping import clip
+from vpdr.mechanisms.noise import NoiseSource
+from vpdr.mechanisms.perturb import Scale, noisy_rows, noisy_share
+from vpdr.mechanisms.rapp.seen import Seen
+from vpdr.mechanisms.rapp.stages import Stage
+from vpdr.privacy.terms import Adjacency
+from vpdr.prototypes import ClassSums
+from vpdr.types import Features
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Viewpoint:
+    """From where a stage looks. Public, and fixed before the data are touched."""
+
+    centres: Float[Tensor, "p r"]
+    radius: float
+    per_class: int
+    adjacency: Adjacency  # the one whose bounds apply: see `counting_adjacency`
+    total: int | None  # samples of the client, where public
+
+
+def counting_adjacency(stated: Adjacency, per_class: int) -> Adjacency:
+    """Which relation bounds the rows.
+
+    With several centres a class a sample that keeps its label may still change its row, and the number of
+    samples in a row is private: what holds for a changed label holds for it.
+    """
+    if per_class > 1 and stated is Adjacency.REPLACE_SAME_LABEL:
+        return Adjacency.REPLACE_ONE
+    return stated
+
+
+def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: NoiseSource) -> Seen:
+    """Sums of residuals clipped around the centres, counts, and their second moment, each with its noise.
+
+    Guarantee: the two events of `stage` under the view's adjacency, for any centres and any radius > 0: a
+    clipped residual is a function of one sample with norm at most the radius, so `ClassSums` bounds sums and
+    counts together; one sample changes the moment by at most 1. Its noise does not depend on the counts.
+    """
+    rule = ClassSums(classes=len(view.centres))
+    rows = assigned(features, view.centres, view.per_class)
+    away = features.vectors - view.centres[rows]
+    scale = Scale(
+        multiplier=stage.sums.multiplier,
+        clip_norm=view.radius,
+        adjacency=view.adjacency,
+        reach=torch.ones(away.shape[1], dtype=torch.float64),
+    )
+    told = noisy_rows(rule(clip(away, view.radius), rows), rule, scale, noise)
+    precision = told.stds[0] ** -2
+    fresh = dataclasses.replace(
+        seen,
+        stage=seen.stage + 1,
+        weight=seen.weight + precision,
+        sums=seen.sums + precision * told.rows,
+        centred=seen.centred + precision * view.centres,
+        counts=seen.counts + precision * view.radius**2 * told.sizes,
+        counted=seen.counted + precision * view.radius**2,
+        centres=view.centres,
+    )
+    if stage.moment is None:
+        return fresh
+    share = away.norm(dim=1).div(2 * view.radius).square().clamp(max=1).sum()
+    return _with_moment(fresh, noisy_share(share, stage.moment.multiplier, noise), view, stage)
+
+
+def _with_moment(seen: Seen, share: Float[Tensor, ""], view: Viewpoint, stage: Stage) -> Seen:
+    """The noisy second moment, weighed against what was known of it before."""
+    if stage.moment is None:
+        return seen
+    size = float(seen.counts.sum() / seen.counted) if view.total is None else float(view.total)
+    unit = 4 * view.radius**2 / max(size, 1.0)
+    weight = (unit * stage.moment.multiplier) ** -2
+    total = seen.moment_weight + weight
+    moment = (seen.moment * seen.moment_weight + unit * share * weight) / total
+    return dataclasses.replace(seen, moment=moment.clamp(min=1e-6 * view.radius**2), moment_weight=total)
+
+
+def assigned(features: Features, centres: Float[Tensor, "p r"], per_class: int) -> Int[Tensor, " n"]:
+    """The row of each sample: its class, or the nearest released centre of its class."""
+    if per_class == 1:
+        return features.labels
+    first = features.labels * per_class
+    apart = [(features.vectors - centres[first + number]).norm(dim=1) for number in range(per_class)]
+    return first + torch.stack(apart, dim=1).argmin(dim=1)
