@@ -69,8 +69,12 @@ def perturb(summary: Summary, scale: Scale, occasion: Occasion) -> Noised:
 
     Guarantee: that of `noisy_rows`; the rest is post-processing.
     """
+    return finished(noisy_rows(summary, occasion.summarise, scale, occasion.noise), summary, scale, occasion)
+
+
+def finished(told: NoisyRows, summary: Summary, scale: Scale, occasion: Occasion) -> Noised:
+    """From noisy rows to prototypes; post-processing."""
     rule = occasion.summarise
-    told = noisy_rows(summary, rule, scale, occasion.noise)
     variances = rule.variances(told.stds * scale.reach.square().mean().sqrt(), told.sizes)
     return Noised(sendable(rule.finish(told.rows, told.sizes), summary, variances), told.stds)
 
