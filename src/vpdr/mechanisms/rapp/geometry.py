@@ -69,11 +69,17 @@ class Geometry:
         return math.sqrt(self.dims[1] / self.dims[0])
 
     def into(self, vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
-        """Sample by sample; one that overflows becomes the zero vector, so that it can still be clipped."""
+        """Sample by sample, in single precision as features come.
+
+        A sample that overflows becomes the zero vector: it must have a length that can be clipped.
+        """
         if self.is_plain:
             return vectors
-        mapped = ((vectors - self.offset) @ self.basis) / self.scales
-        return torch.where(mapped.isfinite().all(dim=1, keepdim=True), mapped, 0.0)
+        columns = (self.basis / self.scales).float()
+        mapped = (vectors.float() @ columns).sub_(self.offset.float() @ columns)
+        if not bool(mapped.sum().isfinite()):
+            mapped = torch.where(mapped.isfinite().all(dim=1, keepdim=True), mapped, 0.0)
+        return mapped.double()
 
     def back(self, vectors: Float[Tensor, "n r"]) -> Float[Tensor, "n d"]:
         """The point of the feature space that is meant."""

@@ -7,14 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.mechanisms.clipping import clip
 from vpdr.mechanisms.noise import NoiseSource
 from vpdr.mechanisms.perturb import Scale, noisy_rows, noisy_share
 from vpdr.mechanisms.rapp.seen import Seen
 from vpdr.mechanisms.rapp.stages import Stage
 from vpdr.privacy.terms import Adjacency
 from vpdr.prototypes import ClassSums
-from vpdr.types import Features
+from vpdr.types import Features, Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,23 +38,43 @@ def counting_adjacency(stated: Adjacency, per_class: int) -> Adjacency:
     return stated
 
 
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What a stage computes from the data, before noise. Private."""
+
+    summary: Summary  # sums of clipped residuals, and how many there are, row by row
+    share: Float[Tensor, ""]  # Σ over samples of min(|residual|²/4R², 1)
+
+
+def glimpse(features: Features, view: Viewpoint) -> Glimpse:
+    """All that depends on the data.
+
+    Guarantee: let R be the view's radius, whatever it and the centres are. (sums/R, counts) moves by what
+    `ClassSums` states under the view's adjacency, because a clipped residual is a function of one sample and
+    at most R long; `share` moves by at most 1, because a sample adds between 0 and 1 to it.
+    """
+    rows = assigned(features, view.centres, view.per_class)
+    away = view.centres.index_select(0, rows).neg_().add_(features.vectors)
+    norms: Tensor = away.norm(dim=1, keepdim=True)
+    share = (norms / (2 * view.radius)).square_().clamp_(max=1).sum()
+    clipped = away.mul_(view.radius / norms.clamp_(min=view.radius))
+    return Glimpse(ClassSums(classes=len(view.centres))(clipped, rows), share)
+
+
 def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: NoiseSource) -> Seen:
     """Sums of residuals clipped around the centres, counts, and their second moment, each with its noise.
 
-    Guarantee: the two events of `stage` under the view's adjacency, for any centres and any radius > 0: a
-    clipped residual is a function of one sample with norm at most the radius, so `ClassSums` bounds sums and
-    counts together; one sample changes the moment by at most 1. Its noise does not depend on the counts.
+    Guarantee: the events of `stage` under the view's adjacency, for any centres and any radius: noise on
+    what `glimpse` bounds, of a scale that does not depend on the data.
     """
-    rule = ClassSums(classes=len(view.centres))
-    rows = assigned(features, view.centres, view.per_class)
-    away = features.vectors - view.centres[rows]
+    found, rule = glimpse(features, view), ClassSums(classes=len(view.centres))
     scale = Scale(
         multiplier=stage.sums.multiplier,
         clip_norm=view.radius,
         adjacency=view.adjacency,
-        reach=torch.ones(away.shape[1], dtype=torch.float64),
+        reach=torch.ones(features.vectors.shape[1], dtype=torch.float64),
     )
-    told = noisy_rows(rule(clip(away, view.radius), rows), rule, scale, noise)
+    told = noisy_rows(found.summary, rule, scale, noise)
     precision = told.stds[0] ** -2
     fresh = dataclasses.replace(
         seen,
@@ -69,8 +88,7 @@ def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: N
     )
     if stage.moment is None:
         return fresh
-    share = away.norm(dim=1).div(2 * view.radius).square().clamp(max=1).sum()
-    return _with_moment(fresh, noisy_share(share, stage.moment.multiplier, noise), view, stage)
+    return _with_moment(fresh, noisy_share(found.share, stage.moment.multiplier, noise), view, stage)
 
 
 def _with_moment(seen: Seen, share: Float[Tensor, ""], view: Viewpoint, stage: Stage) -> Seen:
