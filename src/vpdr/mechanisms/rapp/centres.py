@@ -15,6 +15,7 @@ from vpdr.types import Prototypes
 
 _FARTHEST = 1e4  # clip norms from the origin: a centre beyond is a mistake or an attack
 _LEAST = 0.1  # of the squared radius that one move of the centres may leave
+_IDLE = 0.3  # of the mean count of a class's centres
 _FLOOR = 0.02  # of the square of the declared clip norm
 
 
@@ -41,11 +42,34 @@ def spread_out(centres: Float[Tensor, "c r"], per_class: int, reach: float) -> F
     """Several centres a class: apart by half a radius along cosine waves, so that Lloyd's steps can begin."""
     if per_class == 1:
         return centres
-    dim = centres.shape[1]
+    return (centres[:, None] + 0.5 * reach * _directions(per_class, centres.shape[1])).flatten(0, 1)
+
+
+def reseeded(
+    centres: Float[Tensor, "p r"], counts: Float[Tensor, " p"], per_class: int, reach: float
+) -> Float[Tensor, "p r"]:
+    """A centre that (by the noisy counts) nobody is near goes to the busiest one of its class.
+
+    The two are set apart by a quarter of a radius on either side, so that the next stage can divide them.
+    """
+    if per_class == 1:
+        return centres
+    away = 0.25 * reach * _directions(per_class, centres.shape[1])
+    rows, sizes = centres.reshape(-1, per_class, centres.shape[1]).clone(), counts.reshape(-1, per_class)
+    for row, size in zip(rows, sizes, strict=True):
+        busiest, idle = int(size.argmax()), int(size.argmin())
+        if size[idle] < _IDLE * size.mean():
+            row[idle] = row[busiest] + away[idle]
+            row[busiest] = row[busiest] - away[idle]
+    return rows.flatten(0, 1)
+
+
+def _directions(count: int, dim: int) -> Float[Tensor, "k r"]:
+    """Unit vectors along cosine waves, in pairs of opposite ones."""
     places = torch.arange(dim, dtype=torch.float64) + 0.5
-    waves = [torch.cos(math.pi * (number + 1) * places / dim) for number in range(per_class)]
-    away = torch.stack([0.5 * reach * wave / wave.norm().clamp(min=1e-9) for wave in waves])
-    return (centres[:, None] + away).flatten(0, 1)
+    waves = [torch.cos(math.pi * (number // 2 + 1) * places / dim) for number in range(count)]
+    signs = [1 - 2 * (number % 2) for number in range(count)]
+    return torch.stack([s * w / w.norm().clamp(min=1e-9) for s, w in zip(signs, waves, strict=True)])
 
 
 def next_centres(

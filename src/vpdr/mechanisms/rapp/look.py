@@ -15,6 +15,8 @@ from vpdr.privacy.terms import Adjacency
 from vpdr.prototypes import ClassSums
 from vpdr.types import Features, Summary
 
+_FADING = 0.1  # with several centres a class samples change rows: earlier stages soon speak of other groups
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Viewpoint:
@@ -76,14 +78,15 @@ def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: N
     )
     told = noisy_rows(found.summary, rule, scale, noise)
     precision = told.stds[0] ** -2
+    kept = 1.0 if view.per_class == 1 else _FADING
     fresh = dataclasses.replace(
         seen,
         stage=seen.stage + 1,
-        weight=seen.weight + precision,
-        sums=seen.sums + precision * told.rows,
-        centred=seen.centred + precision * view.centres,
-        counts=seen.counts + precision * view.radius**2 * told.sizes,
-        counted=seen.counted + precision * view.radius**2,
+        weight=kept * seen.weight + precision,
+        sums=kept * seen.sums + precision * told.rows,
+        centred=kept * seen.centred + precision * view.centres,
+        counts=kept * seen.counts + precision * view.radius**2 * told.sizes,
+        counted=kept * seen.counted + precision * view.radius**2,
         centres=view.centres,
     )
     if stage.moment is None:

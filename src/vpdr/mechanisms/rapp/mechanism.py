@@ -14,7 +14,7 @@ from vpdr.errors import InvalidInput
 from vpdr.mechanisms.admission import admit
 from vpdr.mechanisms.base import Array, Occasion
 from vpdr.mechanisms.clipping import check_clip_norm
-from vpdr.mechanisms.rapp.centres import heard_centres, moved_moment, next_centres, spread_out
+from vpdr.mechanisms.rapp.centres import heard_centres, moved_moment, next_centres, reseeded, spread_out
 from vpdr.mechanisms.rapp.diagnosis import diagnosed
 from vpdr.mechanisms.rapp.geometry import Geometry
 from vpdr.mechanisms.rapp.look import Viewpoint, counting_adjacency, look
@@ -137,6 +137,7 @@ class Rapp:
         if seen.stage:
             counts = read_counts(seen, self._total(samples), self._hides_counts)
             centres = next_centres(seen, heard.repeat_interleave(self.per_class, dim=0), counts)
+            centres = reseeded(centres, counts, self.per_class, self._reach)
             moment = moved_moment(seen, centres, counts, self._reach)
             seen = dataclasses.replace(seen, moment=moment)
         view = Viewpoint(
