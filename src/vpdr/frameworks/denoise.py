@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from vpdr.frameworks import ops
 from vpdr.frameworks.pool import Pool
 from vpdr.prototypes.shrinkage import Shrunk, blup
 from vpdr.types import Prototypes
 
-_LEAST_SHARE = 1e-6  # of the mean share; below, a client has no say in its class
+_LEAST_TRUST = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +24,18 @@ def cleaned(told: Pool, classes: int) -> Cleaned:
     """Uploads and their average, weighed by public shares and by precision where noise is published.
 
     Where every client sent one row for each class of the public list with its variance, clients and classes
-    are read together (`blup`). Otherwise the uploads stay as they are.
+    are read together (`blup`): the average is what all clients share of a class or, where the plan weighs
+    clients, the weighted mean of what is left of their uploads. Otherwise the uploads stay as they are.
     """
     shrunk = _shrunk(told, classes)
     if shrunk is None:
         weights = ops.combined_weights(told.prototypes, told.shares)
         return Cleaned(told.prototypes, ops.average(told.prototypes, weights))
-    labels = torch.arange(classes)
     each = Prototypes(shrunk.each.flatten(0, 1), told.prototypes.labels)
-    return Cleaned(each, Prototypes(shrunk.shared, labels, shrunk.variances))
+    shared = shrunk.shared
+    if len(told.shares.unique()) > 1 and bool((told.shares.reshape(-1, classes).sum(dim=0) > 0).all()):
+        shared = ops.average(each, ops.combined_weights(each, told.shares)).vectors
+    return Cleaned(each, Prototypes(shared, torch.arange(classes), shrunk.variances))
 
 
 def _shrunk(told: Pool, classes: int) -> Shrunk | None:
@@ -45,20 +46,18 @@ def _shrunk(told: Pool, classes: int) -> Shrunk | None:
     if not torch.equal(given.labels, torch.arange(classes).repeat(clients)):
         return None
     shape = (clients, classes)
-    noise = given.variances.reshape(shape) / _relative(told.shares).reshape(shape)
-    return blup(given.vectors.reshape(*shape, -1), noise)
-
-
-def _relative(shares: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-    """Shares around 1: who is to count more is read as if it knew more."""
-    mean = shares.mean()
-    return (shares / torch.where(mean > 0, mean, 1.0)).clamp(min=_LEAST_SHARE)
+    return blup(given.vectors.reshape(*shape, -1), given.variances.reshape(shape))
 
 
 def told_with(prototypes: Prototypes, overall: Prototypes) -> Prototypes:
-    """As it is broadcast, with what is unknown of each class where the server knows that."""
-    if overall.variances is None:
+    """As it is broadcast; where noise was published, with the variance that says how far to trust a class.
+
+    Prototypes that were made from the uploads in another way than `overall` are as good as what they were
+    made from: they get the variance at which `ops.class_trust` gives them the trust of their class.
+    """
+    if overall.variances is None or not len(prototypes.labels):
         return ops.single(prototypes)
-    table = torch.zeros(int(overall.labels.max()) + 1, dtype=torch.float64)
-    table[overall.labels] = overall.variances.double()
-    return Prototypes(prototypes.vectors.float(), prototypes.labels, table[prototypes.labels].float())
+    trust = ops.class_trust(overall, int(overall.labels.max()) + 1).clamp(min=_LEAST_TRUST)
+    signal = ops.signal(prototypes)
+    variances = signal * (1 / trust[prototypes.labels] - 1)
+    return Prototypes(prototypes.vectors.float(), prototypes.labels, variances.float())

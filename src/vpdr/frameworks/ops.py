@@ -50,18 +50,22 @@ def trust(step: Step, anchors: Prototypes) -> Float[Tensor, " b"]:
 def class_trust(anchors: Prototypes, classes: int) -> Float[Tensor, " c"]:
     """Signal over signal and noise of each class, from published numbers alone.
 
-    Signal is the squared distance, per coordinate, of the class from the mean of all anchors. Where a server
-    could not tell a class from the others its anchor is that mean, and nobody is drawn to it.
+    Where a server could not tell a class from the others its anchor is their mean, and nobody is drawn to it.
     """
     whole = torch.ones(classes, dtype=torch.float64)
     if anchors.variances is None or not len(anchors.labels):
         return whole
-    vectors, noise = anchors.vectors.double(), anchors.variances.double()
-    signal = (vectors - vectors.mean(dim=0)).square().mean(dim=1)
-    share = signal / (signal + noise).clamp(min=_SMALLEST_VARIANCE)
+    clear = signal(anchors)
+    share = clear / (clear + anchors.variances.double()).clamp(min=_SMALLEST_VARIANCE)
     count = torch.zeros(classes, dtype=torch.float64).index_add_(0, anchors.labels, torch.ones_like(share))
     total = torch.zeros(classes, dtype=torch.float64).index_add_(0, anchors.labels, share)
     return torch.where(count > 0, total / count.clamp(min=1), whole)
+
+
+def signal(anchors: Prototypes) -> Float[Tensor, " p"]:
+    """The squared distance of each anchor from the mean of all, per coordinate."""
+    vectors = anchors.vectors.double()
+    return (vectors - vectors.mean(dim=0)).square().mean(dim=1)
 
 
 def cosine(features: Float[Tensor, "b d"], vectors: Float[Tensor, "p d"]) -> Float[Tensor, "b p"]:

@@ -44,10 +44,11 @@ def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> 
     effects (Henderson's equations), so that the work grows with clients + classes and not their product.
     """
     clients, classes, dim = estimates.shape
-    noise = variances.double().clamp(max=_LARGEST * float(variances.min().clamp(min=1e-200)))
+    noise = variances.double().clamp(min=_SMALLEST)
+    noise = noise.clamp(max=_LARGEST * float(noise.min()))
     found = fitted_components(estimates.double(), noise)
     rows = estimates.double().reshape(-1, dim)
-    weights = 1 / (found.rest + noise.flatten()).clamp(min=_SMALLEST)
+    weights = 1 / (found.rest + noise.flatten())
     design = _design(clients, classes)
     sizes = [found.grand, *[found.classes] * classes, *[found.clients] * clients]
     roots = torch.tensor(sizes, dtype=torch.float64).sqrt()
@@ -79,11 +80,11 @@ def fitted_components(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m
     linear in the variances; the sums are weighted by how much is known of each entry.
     """
     energy = estimates.square().mean(dim=2)
-    trust = noise.clamp(min=1e-200).square().reciprocal()
+    trust = noise.square().reciprocal()
     spread = max(float(((energy - noise) * trust).sum() / trust.sum()), 0.0)
     found = torch.zeros(4, dtype=torch.float64)
     for _ in range(_ROUNDS):
-        weights = 1 / (noise + spread).clamp(min=1e-200)
+        weights = 1 / (noise + spread)
         weights = weights / weights.max()
         overlap, observed = _moments(estimates, weights, noise)
         scale = overlap.diagonal()
