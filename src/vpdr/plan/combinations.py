@@ -23,7 +23,6 @@ HIDES_COUNTS = {"sums"}
 BENCHMARKS = ("quickstart", "synthetic")
 WITHOUT_DOMAINS = {"synthetic"}
 WITHOUT_SETTINGS = {"plain"}
-IN_STAGES = {"rapp"}
 
 
 def check_combinations(plan: "Plan") -> None:
@@ -43,7 +42,6 @@ def check_combinations(plan: "Plan") -> None:
     for kind in plan.framework.options:
         framework_of(plan, kind)
     _check_ignored(plan)
-    _check_accumulated(plan)
     _check_counts(plan)
     _check_promise(plan)
 
@@ -91,28 +89,6 @@ def _check_ignored(plan: "Plan") -> None:
             raise InvalidInput(
                 f"participation.schedule.{client} must lie in 1 to {plan.run.rounds}, got {rounds}"
             )
-
-
-def _check_accumulated(plan: "Plan") -> None:
-    """Releases that are added up must be of the same features, and stages need rows that never change."""
-    kind, staged = plan.mechanism.kind, plan.mechanism.kind in IN_STAGES
-    if plan.mechanism.release_dim > plan.model.dim:
-        raise InvalidInput(
-            f"mechanism.release_dim must be at most model.dim = {plan.model.dim}, "
-            f"got {plan.mechanism.release_dim}"
-        )
-    if not (staged or plan.mechanism.accumulate) or not sharing(plan):
-        return
-    if release_encoder(plan) is EncoderKind.PERSONAL:
-        raise InvalidInput(
-            f"mechanism {kind} adds releases up, which needs an encoder that stays as it is; "
-            "set release.encoder=public"
-        )
-    if staged and plan.release.summariser not in HIDES_COUNTS:
-        raise InvalidInput(
-            f"mechanism {kind} releases class sums, got summariser {plan.release.summariser}; "
-            "set release.summariser=sums"
-        )
 
 
 def regulariser_of(plan: "Plan") -> Regulariser:
