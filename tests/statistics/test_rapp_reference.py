@@ -9,10 +9,10 @@ import time
 
 import pytest
 import torch
+from vpdr.engines.shards import pooled_quickstart
 
 from vpdr import Adjacency, Budget, ClassSums, Igpp, Occasion, SeededNoise
 from vpdr.engines.build import quiet
-from vpdr.engines.shards import pooled_quickstart
 from vpdr.frameworks import FedProto, Now
 from vpdr.frameworks.denoise import cleaned
 from vpdr.frameworks.pool import pool
