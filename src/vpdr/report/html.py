@@ -117,7 +117,7 @@ def single_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
 
 def final_table(record: Record) -> Html:
     """Final accuracies by client and way to predict."""
-    names = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine")
+    names = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine", "fused")
     keys = [(scope, n) for scope in ("own", "all") for n in names if n in record["final"].get(scope, {})]
     rows = []
     for client in [*record["clients"], None]:

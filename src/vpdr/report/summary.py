@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 SUMMARY_VERSION = 1
 CONFIDENCE = 0.95
-ACCURACIES = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine")
+ACCURACIES = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine", "fused")
 RELEASE_FIGURES = ("relative_error", "noise_to_signal", "overlap", "chance", "energy_ratio")
 
 
