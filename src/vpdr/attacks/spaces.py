@@ -6,7 +6,7 @@ personal part follows is decided in `path_of`.
 
 import copy
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,7 @@ from vpdr.privacy import EncoderKind
 Path = Callable[[Tensor], Tensor]  # inputs to features, differentiable
 
 
+@runtime_checkable
 class Space(Protocol):
     """A set of inputs, by unconstrained variables of one shape."""
 
