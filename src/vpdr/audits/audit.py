@@ -22,7 +22,8 @@ from vpdr.mechanisms import SystemNoise
 
 Told = Callable[[str, int, int], None]
 FEWEST, MOST = 40, 2500  # runs of each world, where time decides
-_PILOTS = 4  # runs of each world and pair; one where training is replayed
+_CLEARLY, _CHANCE = 1.25, 0.05
+_PILOTS, _PILOT_SECONDS = 4, 0.2  # runs of each world and pair; one of each where runs are slow
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -38,13 +39,16 @@ class Effort:
     confidence: float = 0.95
     noise: NoiseMaker = SystemNoise
     lying_server: bool = False
+    pair: str = ""  # only this one; empty: whichever is easiest to tell apart
     told: Told = quiet
 
     def __post_init__(self) -> None:
         at_least(0, trials=self.trials)
         positive(seconds=self.seconds)
         if 0 < self.trials < FEWEST // 2:
-            raise InvalidInput(f"an audit needs at least {FEWEST // 2} trials, got {self.trials}; raise --trials")
+            raise InvalidInput(
+                f"an audit needs at least {FEWEST // 2} trials, got {self.trials}; raise --trials"
+            )
         if not 0.5 <= self.confidence < 1:
             raise InvalidInput(f"confidence must lie in [0.5, 1), got {self.confidence:g}")
 
@@ -56,7 +60,7 @@ def audit(subject: Subject, claim: Claim | None = None, effort: Effort | None = 
     stage, cost = _strongest(subject, effort)
     trials = effort.trials or _affordable(effort.seconds, cost)
     runs = _runs(stage, trials, effort)
-    first, second = 2 * math.ceil(0.15 * trials), 2 * math.ceil(0.4 * trials)
+    first, second = 2 * math.ceil(0.1 * trials), 2 * math.ceil(0.3 * trials)
     doubt = (1 - effort.confidence) / 4  # two tests, two rates each
     tests = _chosen(runs[:first], runs[first:second], claim.delta, doubt)
     points = tuple(point(cut, *scored(score, runs[second:]), doubt) for _, score, cut in tests)
@@ -83,14 +87,15 @@ def claim_of(subject: Subject, effort: Effort) -> Claim:
 
 def _strongest(subject: Subject, effort: Effort) -> tuple[Stage, float]:
     """The pair that a few runs find easiest, and the seconds that one run takes."""
-    pairs = [*pairs_for(subject), restless(subject, effort.noise)]
+    pairs = _wanted(subject, effort)
     best: tuple[float, Stage, float] | None = None
     for number, pair in enumerate(pairs):
         effort.told("pairs", number, len(pairs))
         stage = Stage.of(_meeting(subject, pair, effort), pair)
         begin = time.perf_counter()
-        pilots = 1 if stage.replays else _PILOTS
-        runs = [_one(stage, world, effort) for _ in range(pilots) for world in (0, 1)]
+        runs = [_one(stage, world, effort) for world in (0, 1)]
+        while len(runs) < 2 * _PILOTS and time.perf_counter() - begin < _PILOT_SECONDS:
+            runs += [_one(stage, world, effort) for world in (0, 1)]
         cost = (time.perf_counter() - begin) / len(runs)
         found = strength(runs)
         if best is None or found > best[0]:
@@ -99,6 +104,15 @@ def _strongest(subject: Subject, effort: Effort) -> tuple[Stage, float]:
     if best is None:
         raise InvalidInput(f"no pair of neighbours is known for {subject.adjacency}")
     return best[1], best[2]
+
+
+def _wanted(subject: Subject, effort: Effort) -> list[Pair]:
+    pairs = [*pairs_for(subject), restless(subject, effort.noise)]
+    chosen = [pair for pair in pairs if effort.pair in ("", pair.name)]
+    if not chosen:
+        names = ", ".join(pair.name for pair in pairs)
+        raise InvalidInput(f"unknown pair {effort.pair!r} for {subject.adjacency}; choose one of {names}")
+    return chosen
 
 
 def _meeting(subject: Subject, pair: Pair, effort: Effort) -> Subject:
@@ -124,11 +138,19 @@ def _runs(stage: Stage, trials: int, effort: Effort) -> list[Evidence]:
     return runs
 
 
+Candidate = tuple[float, str, Score, Cut]
+
+
+def _better(old: Candidate, new: Candidate) -> Candidate:
+    """The plainer attacker stays, unless another one is clearly better: a few runs favour one by chance."""
+    return new if new[0] > _CLEARLY * old[0] + _CHANCE else old
+
+
 def _chosen(
     teaching: Sequence[Evidence], choosing: Sequence[Evidence], delta: float, doubt: float
 ) -> list[tuple[str, Score, Cut]]:
     """The attacker and threshold that promise the largest ε at δ, and those for the largest μ."""
-    best: list[tuple[float, str, Score, Cut]] = []
+    best: list[Candidate] = []
     for name, score in fitted(teaching).items():
         first, second = scored(score, choosing)
         cuts = best_cuts(first, second, delta, doubt)
@@ -137,5 +159,5 @@ def _chosen(
             (points[0].epsilon(delta), name, score, cuts[0]),
             (points[1].mu, name, score, cuts[1]),
         ]
-        best = [max(pair, key=lambda each: each[0]) for pair in zip(best or found, found, strict=True)]
+        best = [_better(old, new) for old, new in zip(best or found, found, strict=True)]
     return [(name, score, cut) for _, name, score, cut in best]

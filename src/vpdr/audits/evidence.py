@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.audits.worlds import Transcript, Trial
+from vpdr.audits.subject import Transcript
+from vpdr.audits.worlds import Trial
 from vpdr.types import Prototypes
 
 Shape: TypeAlias = tuple[tuple[int, ...], ...]

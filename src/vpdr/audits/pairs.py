@@ -44,17 +44,16 @@ def crowd(subject: Subject) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
     centres = torch.randn(subject.classes, subject.dim, generator=rng)
     labels = torch.arange(subject.classes).repeat_interleave(each)
     spread = _SPREAD / subject.dim**0.5 * torch.randn(len(labels), subject.dim, generator=rng)
-    return subject.radius * (torch.nn.functional.normalize(centres)[labels] + spread), labels
+    vectors: Tensor = subject.radius * (torch.nn.functional.normalize(centres)[labels] + spread)
+    return vectors, labels
 
 
 def _diagonal(subject: Subject) -> Float[Tensor, " d"]:
     """Far out, and in every coordinate alike: each group of coordinates is filled up."""
-    return _FAR * subject.radius / subject.dim**0.5 * torch.ones(subject.dim)
+    return torch.full((subject.dim,), _FAR * subject.radius / subject.dim**0.5)
 
 
-def _replaced(
-    name: str, words: str, base: tuple[Tensor, Tensor], row: int, new: tuple[Tensor, int]
-) -> Pair:
+def _replaced(name: str, words: str, base: tuple[Tensor, Tensor], row: int, new: tuple[Tensor, int]) -> Pair:
     vectors, labels = base
     other, relabelled = vectors.clone(), labels.clone()
     other[row], relabelled[row] = new

@@ -63,6 +63,7 @@ class ByShape:
         return cls(counts[0], counts[1])
 
     def __call__(self, run: Evidence) -> float:
+        """Which world can have sent this shape."""
         learnt = float(np.log1p(self.second[run.shape]) - np.log1p(self.first[run.shape]))
         return _CERTAIN * (int(run.possible[1]) - int(run.possible[0])) + learnt
 
@@ -77,6 +78,7 @@ class Ratio:
     second: Variances
 
     def __call__(self, run: Evidence) -> float:
+        """Log-likelihood of the second world minus that of the first."""
         if run.distances is None or run.shape != self.shape:
             return self.otherwise(run)
         near, far = run.distances
@@ -126,6 +128,7 @@ class Learnt:
         return cls(otherwise, look, (worlds[1].mean(0) - worlds[0].mean(0)) / (spread + ridge))
 
     def __call__(self, run: Evidence) -> float:
+        """How far the run lies in the direction of the second world."""
         row = self.look(run)
         if row is None or row.shape != self.weights.shape:
             return self.otherwise(run)

@@ -9,8 +9,8 @@ from torch import Tensor
 from vpdr.audits.evidence import evidence, shape_of
 from vpdr.audits.pairs import Pair
 from vpdr.audits.silence import Silence
-from vpdr.audits.subject import Subject
-from vpdr.audits.worlds import NoiseMaker, Transcript, Trial
+from vpdr.audits.subject import Subject, Transcript
+from vpdr.audits.worlds import NoiseMaker, Trial
 from vpdr.client import Samples
 from vpdr.privacy import Adjacency
 
@@ -71,5 +71,5 @@ def _second(subject: Subject, vectors: Tensor, labels: Int[Tensor, " n"], row: i
 
 
 def _scattered(count: int, subject: Subject, rng: torch.Generator) -> Float[Tensor, "n d"]:
-    drawn = torch.randn(count, subject.dim, generator=rng)
-    return subject.radius / subject.dim**0.5 * drawn
+    drawn: Tensor = torch.randn(count, subject.dim, generator=rng)
+    return drawn * (subject.radius / subject.dim**0.5)

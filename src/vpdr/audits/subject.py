@@ -12,6 +12,7 @@ from torch import Tensor
 from vpdr.client import Client, Model, Samples, Shard
 from vpdr.engines.build import build
 from vpdr.engines.promises import ledger_of
+from vpdr.errors import InvalidInput
 from vpdr.frameworks import Framework, Now, ServerMemory
 from vpdr.mechanisms import NoiseSource
 from vpdr.plan.plan import Plan
@@ -19,10 +20,11 @@ from vpdr.privacy import Adjacency, Ledger
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
 
+Transcript: TypeAlias = tuple[Prototypes, ...]  # all that one client sent, round by round
 Server: TypeAlias = Callable[[int, Prototypes], Prototypes]  # what it pretends to have been sent
 
 
-def honest(t: int, upload: Prototypes) -> Prototypes:
+def honest(_: int, upload: Prototypes) -> Prototypes:
     """A server that works on what it is sent."""
     return upload
 
@@ -45,6 +47,10 @@ class Subject:
     def of(cls, plan: Plan, releases: int | None = None) -> "Subject":
         """The first client of the plan's own federation."""
         client = build(plan).clients[0]
+        if not client.framework.uploads:
+            raise InvalidInput(
+                f"framework {plan.framework.kind} sends nothing, so there is nothing to audit; choose another"
+            )
         streams = Streams(plan.run.seed).apart("audit")
         return cls(plan=plan, client=client, releases=releases or plan.releases, streams=streams)
 
@@ -81,7 +87,7 @@ class Subject:
             id="audited",
             shard=Shard(train, nothing),
             model=model or copy.deepcopy(self.client.model),
-            promise=dataclasses.replace(self.client.promise, noise=lambda client, t: noise),
+            promise=dataclasses.replace(self.client.promise, noise=lambda *_: noise),
             ledger=Ledger(client="audited", budget=None, adjacency=self.adjacency),
         )
 
@@ -108,7 +114,7 @@ def hostile(subject: Subject, target: Tensor) -> Server:
     labels = torch.arange(subject.classes)
     lies = (1.0, 1e3, 0.0, -1.0)
 
-    def server(t: int, upload: Prototypes) -> Prototypes:
+    def server(t: int, _: Prototypes) -> Prototypes:
         centre = lies[t % len(lies)] * target.float()
         return Prototypes(centre.expand(len(labels), -1).clone(), labels)
 

@@ -6,15 +6,16 @@ from typing import TypeAlias
 
 import torch
 
+from vpdr.audits.fixed import Fixed
 from vpdr.audits.pairs import Pair
 from vpdr.audits.silence import Silence
-from vpdr.audits.subject import Subject
+from vpdr.audits.subject import Subject, Transcript
 from vpdr.client import Client, Samples
 from vpdr.mechanisms import NoiseSource
 from vpdr.types import Prototypes
 
-Transcript: TypeAlias = tuple[Prototypes, ...]
 NoiseMaker: TypeAlias = Callable[[], NoiseSource]
+Guess: TypeAlias = tuple[Client, list[Prototypes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,22 @@ class Stage:
 
     subject: Subject
     pair: Pair
-    replays: bool  # whether training is replayed under both hypotheses in every run
-    quiet: tuple[Transcript, Transcript] | None = None  # expectations that hold for all runs
+    fixed: tuple[Fixed, Fixed] | None = None  # where nothing is learnt
+    quiet: tuple[Transcript, Transcript] | None = None  # expectations that then hold for all runs
 
     @classmethod
     def of(cls, subject: Subject, pair: Pair) -> "Stage":
         """Expectations are made once where nothing is learnt, and in every run where something is."""
-        if learns(subject, pair.first) or learns(subject, pair.second):
-            return cls(subject=subject, pair=pair, replays=True)
-        silent = [subject.with_data(samples, Silence()) for samples in pair.worlds]
-        quiet = (play(subject, silent[0], []), play(subject, silent[1], []))
-        return cls(subject=subject, pair=pair, replays=False, quiet=quiet)
+        if any(learns(subject, samples) for samples in pair.worlds):
+            return cls(subject=subject, pair=pair)
+        fixed = Fixed.of(subject, pair.first), Fixed.of(subject, pair.second)
+        quiet = fixed[0].play(Silence()), fixed[1].play(Silence())
+        return cls(subject=subject, pair=pair, fixed=fixed, quiet=quiet)
+
+    @property
+    def replays(self) -> bool:
+        """Whether training is replayed under both hypotheses in every run."""
+        return self.fixed is None
 
     def run(self, world: int, noise: NoiseMaker) -> Trial:
         """One run in one of the worlds.
@@ -60,18 +66,20 @@ class Stage:
         With replay: both hypotheses are trained on the broadcasts of this very run, and the run itself is
         the hypothesis that is true, with noise. Their difference is the exact adaptive likelihood ratio.
         """
-        if self.quiet is not None:
-            sender = self.subject.with_data(self.pair.worlds[world], noise())
-            return Trial(world, play(self.subject, sender, []), self.quiet)
+        if self.fixed is not None and self.quiet is not None:
+            return Trial(world, self.fixed[world].play(noise()), self.quiet)
         guesses = [self.subject.with_data(samples, Silence()) for samples in self.pair.worlds]
         sender = self.subject.with_data(self.pair.worlds[world], noise(), guesses[world].model)
-        heard: tuple[list[Prototypes], list[Prototypes]] = ([], [])
-        sent = play(self.subject, sender, list(zip(guesses, heard, strict=True)))
-        return Trial(world, sent, (tuple(heard[0]), tuple(heard[1])))
+        told: tuple[list[Prototypes], list[Prototypes]] = ([], [])
+        sent = play(self.subject, sender, list(zip(guesses, told, strict=True)))
+        return Trial(world, sent, (tuple(told[0]), tuple(told[1])))
 
 
-def play(subject: Subject, sender: Client, guesses: list[tuple[Client, list[Prototypes]]]) -> Transcript:
-    """All releases of one client; the guesses follow the same broadcasts and tell what they would send."""
+def play(subject: Subject, sender: Client, guesses: list[Guess]) -> Transcript:
+    """All releases of one client; guesses train on the same broadcasts and tell what they would send.
+
+    The sender shares its model with the guess that is right, so that nothing is trained twice.
+    """
     memory = subject.framework.start(subject.now(0))
     sent = []
     for t in range(1, subject.releases + 1):
@@ -85,4 +93,3 @@ def play(subject: Subject, sender: Client, guesses: list[tuple[Client, list[Prot
             for guess, _ in guesses:
                 guess.finetune(broadcast, t)
     return tuple(sent)
-

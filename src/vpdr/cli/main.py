@@ -9,6 +9,7 @@ from typing import Annotated
 import click
 import typer
 
+from vpdr.cli.audit import run_audit
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.ledger import ledger
 from vpdr.cli.run import run
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
+app.command("audit")(run_audit)
 
 
 @app.callback()
