@@ -12,7 +12,7 @@ from vpdr.audits.findings import Finding
 from vpdr.audits.intervals import Cut, best_cuts, point
 from vpdr.audits.pairs import Pair, pairs_for
 from vpdr.audits.scores import Score, fitted, scored
-from vpdr.audits.search import restless
+from vpdr.audits.search import RESTLESS, restless
 from vpdr.audits.strength import strength
 from vpdr.audits.subject import Subject, hostile
 from vpdr.audits.worlds import NoiseMaker, Stage, play
@@ -107,12 +107,15 @@ def _strongest(subject: Subject, effort: Effort) -> tuple[Stage, float]:
 
 
 def _wanted(subject: Subject, effort: Effort) -> list[Pair]:
-    pairs = [*pairs_for(subject), restless(subject, effort.noise)]
-    chosen = [pair for pair in pairs if effort.pair in ("", pair.name)]
-    if not chosen:
-        names = ", ".join(pair.name for pair in pairs)
+    planted = pairs_for(subject)
+    named = [pair for pair in planted if pair.name == effort.pair]
+    if named:
+        return named
+    if effort.pair not in ("", RESTLESS):
+        names = ", ".join([*(pair.name for pair in planted), RESTLESS])
         raise InvalidInput(f"unknown pair {effort.pair!r} for {subject.adjacency}; choose one of {names}")
-    return chosen
+    found = restless(subject, effort.noise)
+    return [found] if effort.pair else [*planted, found]
 
 
 def _meeting(subject: Subject, pair: Pair, effort: Effort) -> Subject:

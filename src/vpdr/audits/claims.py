@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from vpdr.audits.intervals import Point
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Event, Ledger, Level
@@ -44,10 +45,13 @@ class Claim:
 
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Pairs (ε, δ) that the claim states, beginning with its own."""
-        stated = [(self.epsilon, self.delta)]
-        if self.events:
-            stated += [(_EXACT.epsilon(self.events, delta), delta) for delta in _DELTAS]
+        stated = ((self.epsilon, self.delta), *_stated(self.events))
         return tuple(pair for pair in stated if math.isfinite(pair[0]))
+
+
+@lru_cache(maxsize=16)
+def _stated(events: tuple[Event, ...]) -> tuple[tuple[float, float], ...]:
+    return tuple((_EXACT.epsilon(events, delta), delta) for delta in _DELTAS) if events else ()
 
 
 def contradicted(curve: tuple[tuple[float, float], ...], seen: Point) -> tuple[float, float] | None:

@@ -1,15 +1,16 @@
 """From scores in two worlds to numbers that hold with a stated confidence, whatever the distribution."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy.special import betaincinv, ndtri
+from jaxtyping import Float
+from scipy.special import betaincinv, ndtr, ndtri
 
 Scores = Float[np.ndarray, " n"]
-Hits = Int[np.ndarray, " k"]
 Rates = Float[np.ndarray, " k"]
+_AGREES = 0.6  # share of the counted optimum that a fitted threshold must reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,43 +49,72 @@ def _log_ratio(more: float, less: float) -> float:
     return math.log(more / less) if less > 0 else math.inf
 
 
-def lower(hits: Hits, runs: int, doubt: float) -> Rates:
+def lower(hits: Rates, runs: int, doubt: float) -> Rates:
     """Clopper and Pearson's lower bound on a rate; wrong with a chance of at most `doubt`."""
-    found: Rates = np.where(hits > 0, betaincinv(np.maximum(hits, 1), runs - hits + 1, doubt), 0.0)
+    some = np.maximum(hits, 1e-9)
+    found: Rates = np.where(hits > 1e-9, betaincinv(some, runs - hits + 1, doubt), 0.0)
     return found
 
 
-def upper(hits: Hits, runs: int, doubt: float) -> Rates:
+def upper(hits: Rates, runs: int, doubt: float) -> Rates:
     """Clopper and Pearson's upper bound on a rate."""
     return 1 - lower(runs - hits, runs, doubt)
 
 
 def point(cut: Cut, first: Scores, second: Scores, doubt: float) -> Point:
     """What fresh runs of both worlds certify about a test that was fixed before they were seen."""
-    power = lower(np.array([cut.hits(second)]), len(second), doubt)
-    alarms = upper(np.array([cut.hits(first)]), len(first), doubt)
+    power = lower(np.array([float(cut.hits(second))]), len(second), doubt)
+    alarms = upper(np.array([float(cut.hits(first))]), len(first), doubt)
     return Point(power=float(power[0]), false_alarms=float(alarms[0]))
 
 
 def best_cuts(first: Scores, second: Scores, delta: float, doubt: float) -> tuple[Cut, Cut]:
-    """The tests that would certify the most on these runs: for ε at δ, and for μ."""
-    best_epsilon, best_mu = (-1.0, Cut(0.0, True)), (-1.0, Cut(0.0, True))
+    """The tests that would certify the most on these runs: for ε at δ, and for μ.
+
+    Few runs favour some threshold by chance, so rates are first read off a Gaussian fitted to the scores;
+    where what was counted disagrees clearly, what was counted wins.
+    """
     values = np.unique(np.concatenate([first, second]))
     thresholds = (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
-    for above in (True, False):
-        alarms, hits = (_beyond(scores, thresholds, above) for scores in (first, second))
-        powers, rates = lower(hits, len(second), doubt), upper(alarms, len(first), doubt)
-        points = [Point(power=float(p), false_alarms=float(r)) for p, r in zip(powers, rates, strict=True)]
-        for threshold, each in zip(thresholds.tolist(), points, strict=True):
-            best_epsilon = max(best_epsilon, (each.epsilon(delta), Cut(threshold, above)), key=_worth)
-            best_mu = max(best_mu, (each.mu, Cut(threshold, above)), key=_worth)
-    return best_epsilon[1], best_mu[1]
+    counted, smooth = (_points(first, second, thresholds, doubt, hits) for hits in (_counted, _smooth))
+    return (
+        _best(counted, smooth, lambda each: each.epsilon(delta)),
+        _best(counted, smooth, lambda each: each.mu),
+    )
 
 
-def _worth(found: tuple[float, Cut]) -> float:
-    return found[0]
+Judged = list[tuple[Cut, Point]]
 
 
-def _beyond(scores: Scores, thresholds: Scores, above: bool) -> Hits:
-    under = np.searchsorted(np.sort(scores), thresholds, side="right")
-    return len(scores) - under if above else under
+def _best(counted: Judged, smooth: Judged, worth: Callable[[Point], float]) -> Cut:
+    seen = {cut: worth(each) for cut, each in counted}
+    winner = max(seen, key=lambda cut: seen[cut])
+    fitted = max(smooth, key=lambda found: worth(found[1]))[0]
+    return fitted if seen[fitted] >= _AGREES * seen[winner] else winner
+
+
+def _points(
+    first: Scores, second: Scores, thresholds: Scores, doubt: float, hits: Callable[[Scores, Scores], Rates]
+) -> Judged:
+    """What each test would certify, with hits counted or read off a curve."""
+    above = [hits(scores, thresholds) for scores in (first, second)]
+    found: Judged = []
+    for side in (True, False):
+        alarms, powers = above if side else (len(first) - above[0], len(second) - above[1])
+        low, high = lower(powers, len(second), doubt), upper(alarms, len(first), doubt)
+        found += [
+            (Cut(float(threshold), side), Point(power=float(power), false_alarms=float(rate)))
+            for threshold, power, rate in zip(thresholds, low, high, strict=True)
+        ]
+    return found
+
+
+def _counted(scores: Scores, thresholds: Scores) -> Rates:
+    under: Rates = np.searchsorted(np.sort(scores), thresholds, side="right").astype(np.float64)
+    return len(scores) - under
+
+
+def _smooth(scores: Scores, thresholds: Scores) -> Rates:
+    spread = max(float(scores.std()), 1e-12 * float(np.abs(scores).max()), 1e-300)
+    share: Rates = ndtr((scores.mean() - thresholds) / spread)
+    return len(scores) * share

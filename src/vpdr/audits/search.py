@@ -14,7 +14,7 @@ from vpdr.audits.worlds import NoiseMaker, Trial
 from vpdr.client import Samples
 from vpdr.privacy import Adjacency
 
-TRIES = 40
+RESTLESS, TRIES = "restless", 24
 _LEAST = 1e-300
 
 
@@ -60,7 +60,7 @@ def _candidate(subject: Subject, attempt: int) -> Pair:
     other = vectors.clone()
     other[row] = _scattered(1, subject, rng)[0]
     words = f"one ordinary sample against another, the worst of {TRIES} tries"
-    return Pair("restless", words, Samples(vectors, labels), _second(subject, other, labels, row), other[row])
+    return Pair(RESTLESS, words, Samples(vectors, labels), _second(subject, other, labels, row), other[row])
 
 
 def _second(subject: Subject, vectors: Tensor, labels: Int[Tensor, " n"], row: int) -> Samples:
@@ -71,5 +71,5 @@ def _second(subject: Subject, vectors: Tensor, labels: Int[Tensor, " n"], row: i
 
 
 def _scattered(count: int, subject: Subject, rng: torch.Generator) -> Float[Tensor, "n d"]:
-    drawn: Tensor = torch.randn(count, subject.dim, generator=rng)
-    return drawn * (subject.radius / subject.dim**0.5)
+    drawn: Tensor = torch.randn(count, subject.dim, generator=rng).mul(subject.radius / subject.dim**0.5)
+    return drawn

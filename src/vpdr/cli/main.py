@@ -11,6 +11,7 @@ import typer
 
 from vpdr.cli.audit import run_audit
 from vpdr.cli.calibrate import calibrate
+from vpdr.cli.doctor import doctor
 from vpdr.cli.ledger import ledger
 from vpdr.cli.run import run
 from vpdr.errors import VpdrError
@@ -26,6 +27,7 @@ app.command()(run)
 app.command()(calibrate)
 app.command()(ledger)
 app.command("audit")(run_audit)
+app.command()(doctor)
 
 
 @app.callback()
