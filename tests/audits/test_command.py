@@ -10,6 +10,7 @@ from vpdr.audits.requests import from_run
 from vpdr.cli import main
 from vpdr.engines.runner import run_plan
 
+FEW = ("--trials", "30", "--rounds", "1", "--seed", "3")
 QUICK = ("--trials", "60", "--rounds", "2", "--seed", "3")
 
 
@@ -29,14 +30,14 @@ def test_a_sound_mechanism_passes(capsys) -> None:
 
 
 def test_the_same_seed_gives_the_same_bound(capsys) -> None:
-    first, second = (answer(capsys, "--epsilon", "8", *QUICK) for _ in range(2))
+    first, second = (answer(capsys, "--epsilon", "8", *FEW) for _ in range(2))
     for found in (first, second):
         found.pop("seconds")
     assert first == second
 
 
 def test_the_published_claim_on_kmeans_is_refuted_by_itself(capsys) -> None:
-    assert main(["audit", "--mechanism", "igpp", "--summariser", "kmeans", *QUICK]) == 1
+    assert main(["audit", "--mechanism", "igpp", "--summariser", "kmeans", *FEW]) == 1
     told = capsys.readouterr().out
     assert 'refuted: claimed "as published" epsilon 1' in told
     assert "whatever the distribution" in told
@@ -66,7 +67,7 @@ def test_a_runs_folder(capsys, tmp_path: Path, source, refuted) -> None:
     rule = ("release.summariser=kmeans", "release.encoder=public") if refuted else ()
     plan = tiny("run.rounds=2", *rule, source=source)
     run_plan(plan, tmp_path / "run")
-    found = answer(capsys, str(tmp_path / "run"), "--trials", "60", "--seed", "1", code=int(refuted))
+    found = answer(capsys, str(tmp_path / "run"), "--trials", "30", "--seed", "1", code=int(refuted))
     assert found["refuted"] is refuted
     assert found["claimed"]["releases"] == plan.releases
     assert found["audited"]["dim"] == 12

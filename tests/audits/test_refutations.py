@@ -72,7 +72,7 @@ def test_a_trained_encoder_claimed_as_proved_is_refuted() -> None:
 
 
 def test_kmeans_centroids_are_refuted() -> None:
-    found = audit(subject(summariser="kmeans", rounds=1), effort=effort(trials=60))
+    found = audit(subject(summariser="kmeans", rounds=1), effort=effort(40))
     assert found.refuted, found.verdict
     assert found.claim.level is Level.AS_PUBLISHED
     assert found.certified > found.claim.epsilon
@@ -80,7 +80,7 @@ def test_kmeans_centroids_are_refuted() -> None:
 
 
 def test_finchs_changing_number_of_prototypes_is_refuted() -> None:
-    found = audit(subject(summariser="finch", rounds=1), effort=effort(trials=60, pair="restless"))
+    found = audit(subject(summariser="finch", rounds=1), effort=effort(40, pair="restless"))
     assert found.refuted, found.verdict
     assert found.attacker == "shape"
     assert found.certified > found.claim.epsilon
@@ -94,7 +94,7 @@ def test_noise_that_depends_on_private_counts_is_refuted() -> None:
 
 
 def test_a_class_that_vanishes_is_refuted() -> None:
-    found = audit(with_bold_means(), effort=effort(trials=60, pair="vanishing"))
+    found = audit(with_bold_means(), effort=effort(40, pair="vanishing"))
     assert found.refuted
     assert found.attacker == "shape"
 

@@ -22,7 +22,7 @@ from vpdr.mechanisms import SystemNoise
 
 Told = Callable[[str, int, int], None]
 FEWEST, MOST = 40, 2500  # runs of each world, where time decides
-_CLEARLY, _CHANCE = 1.25, 0.05
+_CLEARLY, _CHANCE = 0.25, 0.05
 _PILOTS, _PILOT_SECONDS = 4, 0.2  # runs of each world and pair; one of each where runs are slow
 
 
@@ -146,7 +146,7 @@ Candidate = tuple[float, str, Score, Cut]
 
 def _better(old: Candidate, new: Candidate) -> Candidate:
     """The plainer attacker stays, unless another one is clearly better: a few runs favour one by chance."""
-    return new if new[0] > _CLEARLY * old[0] + _CHANCE else old
+    return new if new[0] > old[0] + _CLEARLY * abs(old[0]) + _CHANCE else old
 
 
 def _chosen(
@@ -159,8 +159,8 @@ def _chosen(
         cuts = best_cuts(first, second, delta, doubt)
         points = [point(cut, first, second, doubt) for cut in cuts]
         found = [
-            (points[0].epsilon(delta), name, score, cuts[0]),
-            (points[1].mu, name, score, cuts[1]),
+            (points[0].log_ratio(delta), name, score, cuts[0]),
+            (points[1].distance, name, score, cuts[1]),
         ]
         best = [_better(old, new) for old, new in zip(best or found, found, strict=True)]
     return [(name, score, cut) for _, name, score, cut in best]

@@ -10,7 +10,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 
 Scores = Float[np.ndarray, " n"]
 Rates = Float[np.ndarray, " k"]
-_AGREES = 0.6  # share of the counted optimum that a fitted threshold must reach
+_MAY_MISS = 0.4  # of the counted optimum, by a threshold that was read off a fitted curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,27 @@ class Point:
 
     def epsilon(self, delta: float) -> float:
         """The largest ε that this point rules out at δ, in either direction; 0 if none."""
+        return max(0.0, self.log_ratio(delta))
+
+    def log_ratio(self, delta: float) -> float:
+        """The same before it is cut off at 0, to compare tests that certify nothing yet."""
         ways = ((self.power, self.false_alarms), (1 - self.false_alarms, 1 - self.power))
         return max(_log_ratio(more - delta, less) for more, less in ways)
 
     @property
     def mu(self) -> float:
         """The largest μ whose Gaussian curve this point rules out; 0 if none."""
-        return max(0.0, float(ndtri(self.power) - ndtri(self.false_alarms)))
+        return max(0.0, self.distance)
+
+    @property
+    def distance(self) -> float:
+        """The same before it is cut off at 0."""
+        return float(ndtri(self.power) - ndtri(self.false_alarms))
 
 
 def _log_ratio(more: float, less: float) -> float:
-    if more <= 0 or more <= less:
-        return 0.0
+    if more <= 0:
+        return -math.inf
     return math.log(more / less) if less > 0 else math.inf
 
 
@@ -78,8 +87,8 @@ def best_cuts(first: Scores, second: Scores, delta: float, doubt: float) -> tupl
     thresholds = (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
     counted, smooth = (_points(first, second, thresholds, doubt, hits) for hits in (_counted, _smooth))
     return (
-        _best(counted, smooth, lambda each: each.epsilon(delta)),
-        _best(counted, smooth, lambda each: each.mu),
+        _best(counted, smooth, lambda each: each.log_ratio(delta)),
+        _best(counted, smooth, lambda each: each.distance),
     )
 
 
@@ -90,7 +99,7 @@ def _best(counted: Judged, smooth: Judged, worth: Callable[[Point], float]) -> C
     seen = {cut: worth(each) for cut, each in counted}
     winner = max(seen, key=lambda cut: seen[cut])
     fitted = max(smooth, key=lambda found: worth(found[1]))[0]
-    return fitted if seen[fitted] >= _AGREES * seen[winner] else winner
+    return fitted if seen[fitted] >= seen[winner] - _MAY_MISS * abs(seen[winner]) else winner
 
 
 def _points(

@@ -25,8 +25,9 @@ def system_noise() -> str:
     must(both.min() > 0 and both.max() < 1, "a uniform draw lies outside of the open interval")
     chance = float(kstest(both, "uniform").pvalue)
     must(chance > _FAR, f"uniform draws are not uniform (p = {chance:.1g})")
-    after = source.uniform(8).numpy()
-    must(not np.array_equal(_in_a_child(source), after), "a forked process repeats its parent's noise")
+    theirs = _in_a_child(source)
+    must(len(theirs) == 8, "a forked process could not draw")
+    must(not np.array_equal(theirs, source.uniform(8).numpy()), "a forked process repeats its parent's noise")
     shared = float(np.corrcoef(first, second)[0, 1])
     must(abs(shared) < 8 / math.sqrt(DRAWS), f"two draws of noise are correlated ({shared:.3f})")
     return f"{2 * DRAWS} draws differ and are uniform (p = {chance:.2f}), a forked process draws its own"
