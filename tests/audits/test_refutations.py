@@ -28,7 +28,7 @@ SOUND = {
 
 @pytest.mark.parametrize("case", SOUND)
 def test_sound_claims_are_not_refuted(case) -> None:
-    found = audit(subject(**SOUND[case]), effort=effort())
+    found = audit(subject(**SOUND[case]), effort=effort(60))
     assert not found.refuted, found.verdict
     assert found.claim.level is Level.PROVED
     assert found.claim.epsilon == pytest.approx(SOUND[case].get("epsilon", 1.0), rel=1e-3)

@@ -10,6 +10,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 
 Scores = Float[np.ndarray, " n"]
 Rates = Float[np.ndarray, " k"]
+_HUGE = 1e100  # scores without noise have no bound, their squares must
 _MAY_MISS = 0.4  # of the counted optimum, by a threshold that was read off a fitted curve
 
 
@@ -124,6 +125,7 @@ def _counted(scores: Scores, thresholds: Scores) -> Rates:
 
 
 def _smooth(scores: Scores, thresholds: Scores) -> Rates:
-    spread = max(float(scores.std()), 1e-12 * float(np.abs(scores).max()), 1e-300)
-    share: Rates = ndtr((scores.mean() - thresholds) / spread)
+    held, marks = np.clip(scores, -_HUGE, _HUGE), np.clip(thresholds, -_HUGE, _HUGE)
+    spread = max(float(held.std()), 1e-12 * float(np.abs(held).max()), 1e-100)
+    share: Rates = ndtr((held.mean() - marks) / spread)
     return len(scores) * share

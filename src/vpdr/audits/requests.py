@@ -25,6 +25,7 @@ _SMALL: dict[str, Any] = {
 }
 _SIZES = {"classes": 2, "samples": 80}
 _SIZES_TO_LEARN_FROM = {"classes": 2, "samples": 768}
+_RULES = {True: ("means", "sums"), False: ("sums",)}  # by whether counts are public
 _TINY = {"dim": 16, "width": 8, "hidden": 8, "dropout": 0.0}
 
 
@@ -51,20 +52,27 @@ class Request:
 
 
 def from_wish(wish: Wish) -> Request:
-    """A client that releases as the options say."""
-    public_counts = wish.adjacency == Adjacency.REPLACE_SAME_LABEL
+    """A client that releases as the options say; without a rule, by the first that its mechanism takes."""
+    rules = [wish.summariser] if wish.summariser else _RULES[wish.adjacency == Adjacency.REPLACE_SAME_LABEL]
+    refusals: list[InvalidInput] = []
+    for rule in rules:
+        try:
+            return Request(Subject.of(_plan(wish, rule)))
+        except InvalidInput as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
+
+
+def _plan(wish: Wish, rule: str) -> Plan:
     asked = {
         "mechanism": {"kind": wish.mechanism},
         "budget": {"epsilon": wish.epsilon, "delta": wish.delta, "adjacency": wish.adjacency},
         "run": {"rounds": wish.rounds},
-        "release": {
-            "encoder": wish.encoder,
-            "summariser": wish.summariser or ("means" if public_counts else "sums"),
-        },
+        "release": {"encoder": wish.encoder, "summariser": rule},
         "model": _TINY,
     }
     data = merged(merged(read_builtin("presets", "paper"), _small(wish.encoder)), asked)
-    return Request(Subject.of(Plan.from_data(merged(data, _overrides(wish.settings)))))
+    return Plan.from_data(merged(data, _overrides(wish.settings)))
 
 
 def from_run(folder: Path, settings: Sequence[str] = ()) -> Request:

@@ -1,5 +1,6 @@
 """The noise that mechanisms really add, against what their receipts state."""
 
+import dataclasses
 import math
 
 import torch
@@ -13,6 +14,7 @@ from vpdr.audits.silence import Silence
 from vpdr.audits.subject import Subject
 from vpdr.mechanisms import MECHANISMS, SystemNoise
 from vpdr.privacy.events import Event, gaussian_precision
+from vpdr.prototypes import ClassMeans
 
 RELEASES = 40
 _TOLERANCE = 5.0  # standard errors
@@ -43,10 +45,11 @@ def _first_events(subject: Subject) -> tuple[Event, ...]:
 
 def measured_mu(subject: Subject) -> float:
     """How far an antipodal pair moves one release, in measured standard deviations of its noise."""
-    pair = antipodal(subject)
-    first, second = (Fixed.of(subject, samples) for samples in pair.worlds)
+    pair, once = antipodal(subject), dataclasses.replace(subject, releases=1)
+    first, second = (Fixed.of(once, samples) for samples in pair.worlds)
     quiet, other = first.play(Silence())[0], second.play(Silence())[0]
-    loud = torch.stack([seen(upload, subject.radius) for upload in first.play(SystemNoise())])
+    draws = [first.play(SystemNoise())[0] for _ in range(RELEASES)]
+    loud = torch.stack([seen(upload, subject.radius) for upload in draws])
     here = seen(quiet, subject.radius)
     variances = (loud - here).square().mean(dim=(0, 2))
     moved = (seen(other, subject.radius) - here).square().sum(1)
@@ -54,7 +57,9 @@ def measured_mu(subject: Subject) -> float:
 
 
 def _scale(kind: str, subject: Subject) -> str:
-    """The chi-square of what was added, where the mechanism tells the scale that it means to add."""
+    """The chi-square of what was added to class means; other rules work on it before it is sent."""
+    if not isinstance(subject.client.promise.summarise, ClassMeans):
+        return ""
     pair = antipodal(subject)
     client, silent = subject.with_data(pair.first, SystemNoise()), subject.with_data(pair.first, Silence())
     quiet = silent.release(1)
