@@ -16,7 +16,7 @@ from vpdr.mechanisms import MECHANISMS, SystemNoise
 from vpdr.privacy.events import Event, gaussian_precision
 from vpdr.prototypes import ClassMeans
 
-RELEASES = 40
+RELEASES = 100
 _TOLERANCE = 5.0  # standard errors
 _SLACK = 0.1  # of one pair: noise that is shaped over coordinates is measured as if it were round
 
