@@ -5,11 +5,13 @@ import pytest
 import torch
 from scipy.linalg import sqrtm
 
+from vpdr.attacks.folding import folded
 from vpdr.attacks.frechet import frechet, moments, pooled, to_class
 from vpdr.attacks.fsh import chosen
 from vpdr.attacks.fsh_metrics import judged
 from vpdr.attacks.inversion import Search, invert
 from vpdr.attacks.spaces import EmbeddingSpace, PictureSpace
+from vpdr.encoder import load_backbone, path_of
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
 
@@ -62,15 +64,18 @@ def test_adam_takes_its_textbook_steps() -> None:
 
 
 def test_pictures_stay_pictures_and_rough_ones_cost_more() -> None:
-    space = PictureSpace(4, torch.nn.Flatten(), torch.nn.Linear(48, 3), 2.0)
-    pictures = space.decode(10 * normal(2, 3, 4, 4))
+    backbone = load_backbone("efficientnet_lite0", "random", pixels=32)
+    path = path_of(backbone, "random", 3, rng=Streams(0).draw("projection"))
+    space = PictureSpace(folded(backbone), path)
+    pictures = space.decode(10 * normal(2, 3, 32, 32))
     assert pictures.min() >= 0
     assert pictures.max() <= 1
     stripes = torch.zeros(1, 3, 4, 4)
     stripes[:, :, ::2] = 1
     assert space.roughness(stripes).tolist() == [1.0]
     assert space.roughness(torch.ones(1, 3, 4, 4)).tolist() == [0.0]
-    assert space.public(pictures).shape == (2, 3)
+    plain = path(backbone.features(255 * pictures))
+    assert torch.allclose(space.public(pictures), plain, atol=1e-4)  # folding changes no feature
 
 
 def test_frechet_of_gaussians_with_shared_axes_has_a_closed_form() -> None:
