@@ -14,6 +14,7 @@ from vpdr.cli.audit import run_audit
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.data import data
 from vpdr.cli.doctor import doctor
+from vpdr.cli.flower import flower
 from vpdr.cli.ledger import ledger
 from vpdr.cli.list import list_results
 from vpdr.cli.reproduce import reproduce
@@ -32,6 +33,7 @@ app.command()(run)
 app.command()(attack)
 app.command()(calibrate)
 app.command()(ledger)
+app.add_typer(flower, name="flower")
 app.add_typer(data, name="data")
 app.command()(reproduce)
 app.command("list")(list_results)

@@ -1,0 +1,131 @@
+"""The privacy plug-in for people who have a Flower app of their own."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from vpdr.engines.promises import promise_of
+from vpdr.flower.client_app import guarded
+from vpdr.flower.home import Home
+from vpdr.flower.judgement import judge
+from vpdr.flower.policy import Policy
+from vpdr.flower.refusals import Code, Refused
+from vpdr.mechanisms import Occasion
+from vpdr.plan.combinations import framework_of
+from vpdr.plan.plan import Plan
+from vpdr.rng import Streams
+from vpdr.types import Features, Prototypes
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message, RecordDict
+
+PRIVATE, PROTOTYPES = "private", "prototypes"
+"""What an app fills with `vectors` [n d] and `labels` [n], and what leaves in its place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrototypePrivacyMod:
+    """Put it last in `ClientApp(mods=[...])`: other mods then see private prototypes only.
+
+    Guarantee: a reply holds prototypes that were paid to the ledger of the node's owner before, or one code.
+    ε, δ, adjacency and everything else that protects come from the owner's policy; `rounds` only says over
+    how many releases they are spread. Measurements pass where the policy's `metrics` is "everything".
+    """
+
+    classes: int
+    dim: int
+    rounds: int
+    mechanism: str = "igpp"
+    clip_norm: float = 5.0
+    encoder: str = "personal"  # public, where no private sample has touched what makes the features
+    summariser: str = "means"  # sums, where class counts are private
+
+    def __call__(
+        self, message: "Message", context: "Context", call_next: "Callable[[Message, Context], Message]"
+    ) -> "Message":
+        """Let the app answer, and pass on what may leave."""
+
+        def private(home: Home) -> "RecordDict":
+            policy = home.policy()
+            plan = self.plan(policy)
+            judge(policy, plan)  # before the app touches any data
+            reply = call_next(message, context)
+            if reply.has_error():
+                raise Refused(Code.FAILED, f"the app: {reply.error.reason}")
+            return self._rebuilt(home, policy, reply.content, _run(context))
+
+        return guarded(message, context, private)
+
+    def plan(self, policy: Policy) -> Plan:
+        """What the mod will do, as a plan that the policy can judge."""
+        budget = {"epsilon": policy.budget.epsilon, "delta": policy.budget.delta}
+        return Plan.from_data(
+            {
+                "run": {"rounds": self.rounds},
+                "model": {"dim": self.dim},
+                "mechanism": {"kind": self.mechanism, "clip_norm": self.clip_norm},
+                "budget": {
+                    **budget,
+                    "accountant": policy.budget.accountant,
+                    "adjacency": policy.budget.adjacency,
+                },
+                "release": {
+                    "encoder": self.encoder,
+                    "summariser": self.summariser,
+                    "noise": "system",
+                    "min_count": policy.allow.min_class_count if self.summariser == "means" else 1,
+                },
+            }
+        )
+
+    def _rebuilt(self, home: Home, policy: Policy, content: "RecordDict", run: str) -> "RecordDict":
+        """A reply from nothing but what is named here."""
+        from flwr.app import ArrayRecord, RecordDict
+
+        found = content.array_records.get(PRIVATE)
+        if found is None:
+            raise Refused(Code.NO_PRIVATE_RECORD, f"the app's reply has no array record {PRIVATE!r}")
+        arrays = found.to_torch_state_dict()
+        upload = self._released(home, policy, Features(arrays["vectors"], arrays["labels"]), run)
+        parts = OrderedDict(upload.arrays())
+        records: dict[str, Any] = {PROTOTYPES: ArrayRecord(parts)}
+        if policy.allow.metrics == "everything":
+            records |= dict(content.metric_records)
+        return RecordDict(records)
+
+    def _released(self, home: Home, policy: Policy, features: Features, run: str) -> Prototypes:
+        """One release, paid from the owner's ledger."""
+        plan = self.plan(policy)
+        promise = promise_of(plan, framework_of(plan, plan.framework.kind), self.classes, Streams(0))
+        with home.alone():
+            home.bind(_fingerprint(features))
+            saved: Mapping[str, Any] = home.load(run) or {"releases": 0, "memory": {}}
+            t = saved["releases"] + 1
+            occasion = Occasion(
+                client=policy.name,
+                round=t,
+                classes=self.classes,
+                summarise=promise.summarise,
+                encoder=promise.encoder,
+                noise=promise.noise(policy.name, t),
+                memory=saved["memory"],
+            )
+            made = promise.mechanism.release(features.vectors, features.labels, occasion)
+            upload = made.charged_to(home.purse(policy), round=t)
+            home.save(run, {"releases": t, "memory": dict(made.memory)})
+            return upload
+
+
+def _run(context: "Context") -> str:
+    """A name for this run in the owner's folder."""
+    return hashlib.sha256(f"mod/{context.run_id}".encode()).hexdigest()[:16]
+
+
+def _fingerprint(features: Features) -> bytes:
+    """Of the labels alone: features move with the encoder, the samples' labels do not."""
+    counted = torch.bincount(features.labels.flatten()) if len(features.labels) else features.labels
+    return hashlib.sha256(counted.numpy().tobytes()).digest()

@@ -1,0 +1,37 @@
+"""Why a client says no: a code for the server, the details for the owner's eyes only."""
+
+from enum import StrEnum
+
+from vpdr.errors import VpdrError
+
+
+class Code(StrEnum):
+    """All that a server ever learns about a refusal; none of them depends on a sample."""
+
+    NO_POLICY = "no-policy"
+    BAD_REQUEST = "bad-request"
+    EPSILON = "epsilon"
+    DELTA = "delta"
+    MECHANISM = "mechanism"
+    ADJACENCY = "adjacency"
+    MIN_CLASS_COUNT = "min-class-count"
+    ROUNDS = "rounds"
+    GUARANTEE = "guarantee"
+    SIMULATION = "simulation"
+    BENCHMARK = "benchmark"
+    OTHER_DATA = "other-data"
+    OTHER_PLAN = "other-plan"
+    ROUND_ORDER = "round-order"
+    BROADCAST = "broadcast"
+    BUDGET = "budget"
+    BUSY = "busy"
+    NO_PRIVATE_RECORD = "no-private-record"
+    FAILED = "failed"
+
+
+class Refused(VpdrError):
+    """Raised where an answer ends; the text stays on the client, only the code may travel."""
+
+    def __init__(self, code: Code, details: str = "") -> None:
+        super().__init__(f"{code}: {details}" if details else str(code))
+        self.code = code

@@ -1,0 +1,1 @@
+"""The files of a new app folder; they are copied, not imported."""

@@ -1,0 +1,154 @@
+"""Whatever a server sends, a client gives no more than its owner allows, and says no in one word."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.flower.conftest import RUN, one_home, opening, paid, tiny
+from vpdr.flower.client_app import client_app
+from vpdr.flower.errand import Errand
+from vpdr.flower.grid import InProcessGrid
+from vpdr.flower.home import Home
+from vpdr.flower.refusals import Code
+from vpdr.flower.wire import errand_record, greeting_record, unpacked
+
+BAD = {
+    "epsilon 100": (opening(tiny("budget.epsilon=100")), "epsilon"),
+    "no mechanism": (opening(tiny("mechanism.kind=none")), "mechanism"),
+    "a thousand rounds": (opening(tiny("run.rounds=1000")), "rounds"),
+    "a thousandth round": (opening(tiny(), hop=1000), "bad-request"),
+    "a round zero": (opening(tiny(), hop=0), "bad-request"),
+    "a path for a name": (opening(tiny(), run="../../../../x"), "bad-request"),
+}
+
+
+def reply_to(home: Home, content, kind: str = "train"):
+    from flwr.app import Message
+
+    grid = InProcessGrid(client_app(), [home.path])
+    (reply,) = grid.send_and_receive([Message(content, 2, kind)])
+    return reply
+
+
+def refusal(reply) -> str:
+    """The code, after making sure that there is nothing else in the reply."""
+    assert not reply.has_content()
+    assert reply.error.reason in list(Code)
+    return reply.error.reason
+
+
+@pytest.mark.parametrize("case", BAD, ids=str)
+def test_a_greedy_server_gets_a_code(tmp_path: Path, case: str) -> None:
+    home = one_home(tmp_path, tiny())
+    errand, code = BAD[case]
+    assert refusal(reply_to(home, errand_record(errand))) == code
+    assert paid(home) == 0
+    assert not (home.path / "runs").exists()
+    assert code in (home.path / "refusals.log").read_text()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_broadcast_of_nans_is_refused(tmp_path: Path, value: float) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    assert not reply_to(home, errand_record(opening(plan))).has_error()
+    before = (home.path / "runs" / f"{RUN}.pt").read_bytes()
+    broadcast = {"global.vectors": torch.full((4, 12), value), "global.labels": torch.arange(4)}
+    errand = opening(plan, hop=2, learn=True, broadcast=broadcast)
+    assert refusal(reply_to(home, errand_record(errand))) == "broadcast"
+    assert paid(home) == 1
+    assert (home.path / "runs" / f"{RUN}.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "broadcast",
+    [
+        {},
+        {"global.vectors": torch.zeros(4, 3), "global.labels": torch.arange(4)},
+        {"global.vectors": torch.zeros(4, 12), "global.labels": torch.arange(4) + 7},
+        {"global.vectors": torch.zeros(4, 12), "global.labels": -torch.arange(4)},
+        {"global.vectors": torch.zeros(3, 12), "global.labels": torch.arange(4)},
+    ],
+    ids=["nothing", "dimension", "classes", "negative", "lengths"],
+)
+def test_a_broadcast_that_does_not_fit_is_refused(tmp_path: Path, broadcast) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    errand = opening(plan, hop=2, learn=True, broadcast=broadcast)
+    assert refusal(reply_to(home, errand_record(errand))) == "broadcast"
+    assert paid(home) == 0
+
+
+def test_a_teacher_of_the_wrong_shape_is_no_upload(tmp_path: Path) -> None:
+    plan = tiny("framework.kind=mpft")
+    home = one_home(tmp_path, plan)
+    errand = opening(plan, hop=2, learn=True, broadcast={"down": torch.zeros(2, 2)})
+    assert refusal(reply_to(home, errand_record(errand))) == "failed"
+    assert paid(home) == 0
+
+
+def test_messages_that_are_none(tmp_path: Path) -> None:
+    from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+    home = one_home(tmp_path, tiny())
+    contents = [
+        RecordDict(),
+        RecordDict({"errand": ConfigRecord({"text": "{"})}),
+        RecordDict({"errand": ConfigRecord({"text": "[]"}), "broadcast": ArrayRecord()}),
+        RecordDict({"errand": ConfigRecord({"text": json.dumps({"plan": 3})}), "broadcast": ArrayRecord()}),
+    ]
+    for content in contents:
+        for kind in ("train", "query"):
+            assert refusal(reply_to(home, content, kind)) == "bad-request"
+
+
+def test_the_budget_of_many_runs_is_one_budget(tmp_path: Path) -> None:
+    plan = tiny("run.rounds=2")
+    home = one_home(tmp_path, plan)
+    for number in range(6):
+        reply_to(home, errand_record(opening(plan, run=f"{number:016x}")))
+    assert paid(home) == 2
+
+
+def test_error_texts_stay_at_home(tmp_path: Path, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("patient 17 has no diagnosis")
+
+    monkeypatch.setattr("vpdr.flower.node.seat_of", broken)
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    assert refusal(reply_to(home, errand_record(opening(plan)))) == "failed"
+    assert "patient 17" in (home.path / "refusals.log").read_text()
+
+
+def test_a_node_without_a_folder_answers_nothing(tmp_path: Path, monkeypatch) -> None:
+    from flwr.app import Message
+
+    monkeypatch.delenv("VPDR_HOMES", raising=False)
+    grid = InProcessGrid(client_app(), [tmp_path])
+    grid.contexts[2].node_config.clear()
+    grid.contexts[2].run_config["folder"] = str(one_home(tmp_path, tiny()).path)  # the submitter's wish
+    (reply,) = grid.send_and_receive([Message(greeting_record(tiny()), 2, "query")])
+    assert refusal(reply) == "no-policy"
+
+
+def test_an_upload_is_rebuilt_from_a_list_of_names(tmp_path: Path) -> None:
+    plan = tiny("mechanism.kind=vpp")
+    home = one_home(tmp_path, plan)
+    content = reply_to(home, errand_record(opening(plan))).content
+    assert set(content) == {"upload", "facts"}
+    assert set(content["upload"]) == {"vectors"}
+    assert set(unpacked(content["facts"]["z"])) == {"facts", "labels"}
+    assert set(content["facts"]) == {"z"}
+    secret = (home.path / "dataset.json").read_text()
+    assert json.loads(secret)["seal"].encode() not in content["facts"]["z"]
+
+
+def test_a_client_that_only_measures_sends_nothing(tmp_path: Path) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    content = reply_to(home, errand_record(Errand(run=RUN, hop=1, plan=plan))).content
+    assert set(content) == {"facts"}
+    assert paid(home) == 0

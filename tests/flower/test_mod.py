@@ -1,0 +1,151 @@
+"""The mod between somebody's app and the network."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vpdr.flower import PrototypePrivacyMod
+from vpdr.flower.grid import InProcessGrid
+from vpdr.privacy import LedgerFile
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_mod"
+POLICY = """name = "silo"
+[budget]
+epsilon = 1.0
+delta = 1e-5
+[allow]
+mechanisms = ["igpp"]
+rounds = 2
+guarantee = "conditional"
+"""
+LABELS = np.arange(40) % 4
+
+
+def replies(tmp_path: Path, inner, times: int = 1, policy: str = POLICY, **settings):
+    from flwr.app import Message, RecordDict
+    from flwr.clientapp import ClientApp
+
+    tmp_path.mkdir(exist_ok=True)
+    if policy and not (tmp_path / "policy.toml").exists():
+        (tmp_path / "policy.toml").write_text(policy)
+    mod = PrototypePrivacyMod(**{"classes": 4, "dim": 6, "rounds": 2, **settings})
+    app = ClientApp(mods=[mod])
+    app.train()(inner)
+    grid = InProcessGrid(app, [tmp_path])
+    return [grid.send_and_receive([Message(RecordDict(), 2, "train")])[0] for _ in range(times)]
+
+
+def honest(message, context):
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+    vectors = np.random.default_rng(0).normal(size=(40, 6))
+    records = {
+        "private": ArrayRecord({"vectors": Array(vectors), "labels": Array(LABELS)}),
+        "raw": ArrayRecord({"vectors": Array(vectors)}),
+        "notes": ConfigRecord({"patient": "17"}),
+        "metrics": MetricRecord({"num-examples": 40}),
+    }
+    return Message(RecordDict(records), reply_to=message)
+
+
+def paid(tmp_path: Path) -> int:
+    path = tmp_path / "ledger.json"
+    return len(LedgerFile(path).read().entries) if path.exists() else 0
+
+
+def test_only_private_prototypes_leave(tmp_path: Path) -> None:
+    (reply,) = replies(tmp_path, honest)
+    assert set(reply.content) == {"prototypes"}
+    vectors, labels = reply.content["prototypes"].to_numpy_ndarrays()
+    assert (vectors.shape, labels.tolist()) == ((4, 6), [0, 1, 2, 3])
+    assert paid(tmp_path) == 1
+
+
+def test_measurements_leave_if_the_owner_says_so(tmp_path: Path) -> None:
+    (reply,) = replies(tmp_path, honest, policy=POLICY + 'metrics = "everything"\n')
+    assert set(reply.content) == {"prototypes", "metrics"}
+
+
+def test_the_budget_ends_and_a_new_process_does_not_renew_it(tmp_path: Path) -> None:
+    first, second, third = replies(tmp_path, honest, times=3)
+    assert first.has_content()
+    assert second.has_content()
+    assert third.error.reason == "budget"
+    (again,) = replies(tmp_path, honest)
+    assert again.error.reason == "budget"
+    assert paid(tmp_path) == 2
+
+
+def failing(message, context):
+    raise RuntimeError("patient 17 has no diagnosis")
+
+
+def empty(message, context):
+    from flwr.app import Message, RecordDict
+
+    return Message(RecordDict(), reply_to=message)
+
+
+def complaining(message, context):
+    from flwr.app import Error, Message
+
+    return Message(Error(code=0, reason="patient 17"), reply_to=message)
+
+
+def nan(message, context):
+    reply = honest(message, context)
+    from flwr.app import Array, ArrayRecord
+
+    broken = np.full((40, 6), np.nan)
+    reply.content["private"] = ArrayRecord({"vectors": Array(broken), "labels": Array(LABELS)})
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("inner", "settings", "policy", "code"),
+    [
+        (failing, {}, POLICY, "failed"),
+        (complaining, {}, POLICY, "failed"),
+        (empty, {}, POLICY, "no-private-record"),
+        (nan, {}, POLICY, "failed"),
+        (honest, {}, "", "no-policy"),
+        (honest, {}, "name = 3", "no-policy"),
+        (honest, {"mechanism": "none"}, POLICY, "mechanism"),
+        (honest, {"mechanism": "vpp"}, POLICY, "mechanism"),
+        (honest, {"rounds": 3}, POLICY, "rounds"),
+        (honest, {}, POLICY.replace("conditional", "proved"), "guarantee"),
+        (honest, {"classes": 2}, POLICY, "failed"),
+        (honest, {"mechanism": "no such thing"}, POLICY, "failed"),
+    ],
+)
+def test_it_fails_closed(tmp_path: Path, inner, settings, policy, code) -> None:
+    (reply,) = replies(tmp_path, inner, policy=policy, **settings)
+    assert not reply.has_content()
+    assert reply.error.reason == code
+    assert paid(tmp_path) == 0
+
+
+def test_other_samples_need_another_folder(tmp_path: Path) -> None:
+    def fewer(message, context):
+        from flwr.app import Array, ArrayRecord
+
+        reply = honest(message, context)
+        vectors, labels = reply.content["private"].to_numpy_ndarrays()
+        reply.content["private"] = ArrayRecord({"vectors": Array(vectors[:39]), "labels": Array(labels[:39])})
+        return reply
+
+    assert replies(tmp_path, honest)[0].has_content()
+    assert replies(tmp_path, fewer)[0].error.reason == "other-data"
+
+
+def test_the_example_is_short_and_runs(tmp_path: Path, capsys, monkeypatch) -> None:
+    lines = [line for line in (EXAMPLE / "app.py").read_text().splitlines() if line.strip()]
+    assert len(lines) < 60
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    monkeypatch.setattr(sys, "argv", ["run.py", str(tmp_path / "silos")])
+    for expected in ("round 3: 4 private uploads, refused []", "refused ['budget'"):
+        runpy.run_path(str(EXAMPLE / "run.py"), run_name="__main__")
+        assert expected in capsys.readouterr().out
