@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vpdr import Budget, Focus, Identity, Igpp, Vpp
-from vpdr.mechanisms import SELECTIONS
+from vpdr.mechanisms import SELECTIONS, Geometry, Rapp
 from vpdr.rng import Streams
 
 torch.set_num_threads(1)  # the tensors here are small: threads would only wait for each other
@@ -32,9 +32,16 @@ def vpp(selection: str = "laplace", accountant: str = "exact", **settings: objec
     )
 
 
+def rapp(**settings: object) -> Rapp:
+    given = {"clip_norm": 5.0, "classes": CLASSES, "geometry": Geometry.plain(DIM), **settings}
+    return Rapp.calibrated(BUDGET, given.pop("rounds", ROUNDS), **given)
+
+
 MECHANISMS = {
     "none": Identity(),
     "igpp": Igpp.calibrated(BUDGET, ROUNDS, clip_norm=5.0),
+    "igpp-accumulated": Igpp.calibrated(BUDGET, ROUNDS, clip_norm=5.0, accumulate=True),
+    "rapp": rapp(),
     **{f"vpp-{selection}": vpp(selection) for selection in SELECTIONS},
 }
 PRIVATE = {name: made for name, made in MECHANISMS.items() if name not in {"none", "vpp-oracle"}}

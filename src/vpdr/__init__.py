@@ -1,6 +1,6 @@
 """Private prototypes for personalised federated learning."""
 
-from vpdr.mechanisms import Focus, Identity, Igpp, Occasion, SeededNoise, SystemNoise, Vpp
+from vpdr.mechanisms import Focus, Geometry, Identity, Igpp, Occasion, Rapp, SeededNoise, SystemNoise, Vpp
 from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, Ledger, LedgerFile
 from vpdr.prototypes import ClassMeans, ClassSums, FinchClusters, KMeansClusters
 from vpdr.types import Prototypes, Release
@@ -14,6 +14,7 @@ __all__ = [
     "EncoderKind",
     "FinchClusters",
     "Focus",
+    "Geometry",
     "Identity",
     "Igpp",
     "KMeansClusters",
@@ -21,6 +22,7 @@ __all__ = [
     "LedgerFile",
     "Occasion",
     "Prototypes",
+    "Rapp",
     "Release",
     "SeededNoise",
     "SystemNoise",

@@ -148,6 +148,11 @@ def test_a_trained_projection_learns_from_pooled_features(alone, trunk):
     assert not torch.equal(client.model.encoder.projection.weight, path.projection.weight)
 
 
+def test_a_client_without_samples_has_no_features(make):
+    client = make()
+    assert client.personal_features(client.shard.train.take(torch.arange(0))).shape == (0, DIM)
+
+
 def test_samples_without_inputs_are_one_line(make):
     client = make()
     bare = replace(client.shard.train, inputs=None)

@@ -55,6 +55,14 @@ def test_a_text_has_the_same_feature_in_any_batch_and_in_its_own_place(minilm):
     torch.testing.assert_close(chosen, alone[[2, 0]], rtol=1e-4, atol=1e-5)
 
 
+def test_a_large_batch_in_slices_gives_every_text_its_own_feature(minilm):
+    texts = [f"{SPORT[n % 4]} " * (1 + n % 3) for n in range(40)]
+    inputs = everything(minilm.inputs(texts))
+    with torch.no_grad():
+        together = minilm.features(inputs)
+    torch.testing.assert_close(together, minilm.pooled(texts, batch=1), rtol=1e-4, atol=1e-5)
+
+
 def test_tokens_are_padded_to_the_longest_of_their_batch(minilm):
     tokens = minilm.inputs(["one", "one two three", "four " * 500])
     assert isinstance(tokens, Tokens)

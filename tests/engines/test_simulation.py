@@ -114,25 +114,41 @@ def test_the_whole_budget_can_go_into_few_releases() -> None:
     assert first < second == third <= 1
 
 
-def test_strict_is_proved_and_independent_of_training() -> None:
-    plan = tiny(source="strict")
+def uploads_of(*settings: str) -> tuple[dict, list[Prototypes]]:
+    """The record of a strict run, and all that its clients sent."""
+    plan = tiny(*settings, source="strict")
     federation = build(plan)
     sent = []
     for client in federation.clients:
         original = client.release
 
         def watched(t: int, original=original) -> Prototypes:
-            sent.append((t, original(t)))
-            return sent[-1][1]
+            sent.append(original(t))
+            return sent[-1]
 
         client.release = watched
-    record = final(plan, federation)
+    return final(plan, federation), sent
+
+
+@pytest.mark.parametrize("framework", ["fedproto", "fedpcl", "fpl", "fedplvm", "fedtgp", "mpft"])
+def test_strict_is_proved_and_independent_of_training(framework) -> None:
+    kind = f"framework.kind={framework}"
+    record, sent = uploads_of(kind)
     assert record["privacy"]["level"] == Level.PROVED
     assert record["privacy"]["counts"] == "private"
-    per_client = [[upload for t, upload in sent][k::3] for k in range(3)]
-    for uploads in per_client:  # the very same public object in every round
-        assert all(upload is uploads[0] for upload in uploads)
-        assert uploads[0].labels.tolist() == [0, 1, 2, 3]
+    assert all(upload.labels.tolist() == [0, 1, 2, 3] for upload in sent)
+    _, other = uploads_of(kind, "train.lr=0.1", "train.epochs=3")  # another encoder and head altogether
+    for one, two in zip(sent, other, strict=True):
+        assert torch.equal(one.vectors, two.vectors)
+        assert torch.equal(one.variances, two.variances)
+
+
+def test_what_is_public_is_sent_again() -> None:
+    record, sent = uploads_of("release.count=1")
+    for client in range(3):  # the very same object in every round
+        assert all(upload is sent[client] for upload in sent[client::3])
+    assert all(len(ledger["entries"]) == 1 for ledger in record["ledgers"].values())
+    assert all(len(entry["events"]) == 10 for led in record["ledgers"].values() for entry in led["entries"])
 
 
 def test_the_personal_encoder_is_only_conditional_and_says_so() -> None:

@@ -150,7 +150,7 @@ def test_a_file_of_the_users_own(tmp_path: Path) -> None:
     experiment = load_experiment(str(file))
     assert experiment.seeds == (1, 2)
     loud = experiment.arms[0].plan
-    assert (loud.run.rounds, loud.budget.epsilon, loud.release.count) == (3, 8.0, 1)
+    assert (loud.run.rounds, loud.budget.epsilon, loud.release.count) == (3, 8.0, 5)
     assert loud.run.name == "mine"
 
 

@@ -9,8 +9,11 @@ from typing import Annotated
 import click
 import typer
 
+from vpdr.cli.attack import attack
+from vpdr.cli.audit import run_audit
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.data import data
+from vpdr.cli.doctor import doctor
 from vpdr.cli.flower import flower
 from vpdr.cli.ledger import ledger
 from vpdr.cli.list import list_results
@@ -27,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(attack)
 app.command()(calibrate)
 app.command()(ledger)
 app.add_typer(flower, name="flower")
@@ -34,6 +38,8 @@ app.add_typer(data, name="data")
 app.command()(reproduce)
 app.command("list")(list_results)
 app.command()(results)
+app.command("audit")(run_audit)
+app.command()(doctor)
 
 
 @app.callback()

@@ -26,7 +26,7 @@ class RunProgress:
     """A bar for features that must be computed first, and one for the rounds."""
 
     def __init__(self, rounds: int, *, show: bool) -> None:
-        self._bars, self._rounds = _bars(show), rounds
+        self._bars, self._rounds, self._show = _bars(show), rounds, show
         self._loading: dict[str, TaskID] = {}
         self._running: TaskID | None = None
 
@@ -42,6 +42,17 @@ class RunProgress:
         if name not in self._loading:
             self._loading[name] = self._bars.add_task(name, total=total)
         self._bars.update(self._loading[name], completed=done)
+
+    def attacking(self, name: str, done: int, total: int) -> None:
+        """An attack that takes a while."""
+        if name not in self._loading:
+            self._loading[name] = self._bars.add_task(name, total=total)
+        self._bars.update(self._loading[name], completed=done)
+
+    def tell(self, line: str) -> None:
+        """What is worth knowing before it starts."""
+        if self._show:
+            self._bars.console.print(line)
 
     def after_round(self, course: Course) -> None:
         """One round more."""

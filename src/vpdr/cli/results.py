@@ -14,6 +14,7 @@ _COLUMNS = {
     "head": "head",
     "soft_clipped": "soft-clipped",
     "nearest_cosine": "nearest prototype",
+    "fused": "fused",
 }
 
 

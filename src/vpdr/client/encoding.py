@@ -37,6 +37,8 @@ class Encoding:
         if not self.encoder.wants_inputs:
             features: Tensor = self.encoder(samples.public)
             return features
+        if not len(samples.labels):
+            return samples.public
         if id(samples) not in self._known:
             parts = [self.batch(samples, rows) for rows in torch.arange(len(samples.labels)).split(AT_ONCE)]
             self._known[id(samples)] = (samples, torch.cat(parts))

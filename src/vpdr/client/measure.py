@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vpdr.client.client import Client
+from vpdr.client.fused import fused
 from vpdr.client.parts import Samples
 from vpdr.frameworks import View
 from vpdr.prototypes import ClassMeans
@@ -33,7 +34,7 @@ def _right(client: Client, samples: Samples, encoded: Float[Tensor, "n d"]) -> d
 
 
 def predictions(client: Client, test: Samples, encoded: Float[Tensor, "n d"]) -> dict[str, Int[Tensor, " m"]]:
-    """Labels by the framework's rule, by the head, by the head on soft-clipped features, by the anchors."""
+    """Labels by the framework, by the head, on soft-clipped features too, by the anchors, by both."""
     raw = client.personal_features(test)
     head = client.model.head
     logits, shaped = head(raw), head(client.guide.reshape(raw))
@@ -48,6 +49,7 @@ def predictions(client: Client, test: Samples, encoded: Float[Tensor, "n d"]) ->
         found["nearest"] = anchors.labels[torch.cdist(seen, anchors.vectors).argmin(1)]
         unit = torch.nn.functional.normalize
         found["nearest_cosine"] = anchors.labels[(unit(seen) @ unit(anchors.vectors).T).argmax(1)]
+        found["fused"] = fused(client, test, logits, anchors)
     return found
 
 

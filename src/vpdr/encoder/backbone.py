@@ -7,14 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.encoder.batches import Told, in_batches
+from vpdr.encoder.batches import Told, in_batches, pace_on
 from vpdr.encoder.network import Adapters, Network
 from vpdr.encoder.pictures import Eye, Lens
 from vpdr.errors import InvalidInput
 from vpdr.types import Inputs
-
-# Samples at a time when nothing is trained: a processor's cache holds few, an accelerator idles with few.
-AT_ONCE = {"cpu": 16, "cuda": 256}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +101,6 @@ class Backbone:
             with torch.inference_mode():
                 return self.features(chosen.batch(part)).cpu()
 
-        size = batch or AT_ONCE.get(self.device.type, AT_ONCE["cpu"])
-        in_batches(compute, self.eye.order(chosen), out, size=size, progress=progress)
+        pace = pace_on(self.device.type, batch)
+        in_batches(compute, self.eye.order(chosen), out, pace=pace, progress=progress)
         return out

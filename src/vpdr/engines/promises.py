@@ -1,12 +1,13 @@
 """From a plan to what each client promises: mechanism, summariser, noise and ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from vpdr.client import Client, Promise
 from vpdr.frameworks import Framework
 from vpdr.mechanisms import Identity, Igpp, Mechanism, NoiseSource, SeededNoise, SystemNoise, Vpp
+from vpdr.mechanisms.rapp import Geometry, Rapp, parsed_shares, release_dim
 from vpdr.plan.combinations import expected_level, focus_of, release_encoder
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Adjacency, Budget, Ledger, Level, Noise
@@ -24,7 +25,7 @@ def promise_of(plan: Plan, framework: Framework[Any], classes: int, streams: Str
         return SeededNoise(streams.draw("release", client=client, t=t))
 
     return Promise(
-        mechanism=MAKERS[plan.mechanism.kind](plan),
+        mechanism=MAKERS[plan.mechanism.kind](plan, classes, streams),
         summarise=_summariser(plan, framework, classes),
         encoder=release_encoder(plan),
         releases=plan.releases,
@@ -45,21 +46,22 @@ def _summariser(plan: Plan, framework: Framework[Any], classes: int) -> Summaris
     return special[kind] if kind in special else SUMMARISERS[kind]()
 
 
-def _none(plan: Plan) -> Mechanism:
+def _none(plan: Plan, *_: object) -> Mechanism:
     return Identity(adjacency=Adjacency(plan.budget.adjacency))
 
 
-def _igpp(plan: Plan) -> Mechanism:
+def _igpp(plan: Plan, *_: object) -> Mechanism:
     return Igpp.calibrated(
         Budget(plan.budget.epsilon, plan.budget.delta),
         plan.releases,
         clip_norm=plan.mechanism.clip_norm,
         accountant=plan.budget.accountant,
         adjacency=Adjacency(plan.budget.adjacency),
+        accumulate=plan.mechanism.accumulate,
     )
 
 
-def _vpp(plan: Plan) -> Mechanism:
+def _vpp(plan: Plan, *_: object) -> Mechanism:
     return Vpp.calibrated(
         Budget(plan.budget.epsilon, plan.budget.delta),
         plan.releases,
@@ -71,7 +73,29 @@ def _vpp(plan: Plan) -> Mechanism:
     )
 
 
-MAKERS = {"none": _none, "igpp": _igpp, "vpp": _vpp}
+def _rapp(plan: Plan, classes: int, streams: Streams) -> Mechanism:
+    """The subspace of the release is drawn from a public stream: all clients must share it."""
+    dim, budget = plan.model.dim, Budget(plan.budget.epsilon, plan.budget.delta)
+    kept = plan.mechanism.release_dim or release_dim(dim, budget, plan.mechanism.expected)
+    return Rapp.calibrated(
+        budget,
+        plan.releases,
+        clip_norm=plan.mechanism.clip_norm,
+        classes=classes,
+        geometry=Geometry.random(dim, kept, streams.draw("release-space")),
+        shares=parsed_shares(plan.mechanism.stages),
+        per_class=plan.mechanism.per_class,
+        accountant=plan.budget.accountant,
+        adjacency=Adjacency(plan.budget.adjacency),
+    )
+
+
+MAKERS: dict[str, Callable[[Plan, int, Streams], Mechanism]] = {
+    "none": _none,
+    "igpp": _igpp,
+    "vpp": _vpp,
+    "rapp": _rapp,
+}
 
 
 def ledger_of(plan: Plan, client: str) -> Ledger:

@@ -1,18 +1,23 @@
 """One run from a plan to its folder: start or resume, checkpoint, stop when asked, leave a record."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vpdr.attacks import AttackOrder
 from vpdr.engines.build import Federation, build, quiet
 from vpdr.engines.origins import Progress
+from vpdr.engines.overhear import Audience, Ears, watch_of
 from vpdr.engines.promises import pay_on_disk
+from vpdr.engines.replay import attacked
 from vpdr.engines.simulate import Course, Watcher, simulate
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Noise
 from vpdr.records import RunFolder, finished_record
+from vpdr.records.uploads import UploadFolder
 
 CHECKPOINT_SECONDS = 5.0  # a short run is cheaper to repeat than to save
 
@@ -30,6 +35,9 @@ class Company:
     watchers: Sequence[Watcher] = ()
     stop: Callable[[], bool] = never
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    attacks: AttackOrder | None = None
+    audience: Audience = field(default_factory=Audience)  # of the attacks
+    keep_uploads: bool = True  # what the server saw cannot be had again where the noise is secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,31 +53,54 @@ def run_plan(plan: Plan, out: Path, *, resume: bool = False, company: Company | 
     company = company or Company()
     folder = RunFolder(out)
     if resume and folder.record.exists():
-        return Outcome(folder.finished(plan), plan.run.rounds)
+        return Outcome(_attacked(plan, folder, company), plan.run.rounds)
     begin = time.perf_counter()
     saved = folder.look(plan, resume=resume)
     # what is wrong with the data or the plan is told before anything is written
     federation = build(plan, company.loading)
+    ears = _ears(company, federation, folder)
     folder.prepare(plan, federation.manifest)
     if plan.release.noise == Noise.SYSTEM:
         pay_on_disk(federation.clients, folder.ledgers)
-    course = None if saved is None else _restored(federation, saved)
+    course = None if saved is None else _restored(federation, saved, ears)
     earlier = 0.0 if saved is None else float(saved["wall_seconds"])
 
     def save(course: Course) -> None:
-        state = _state(federation, course, earlier + time.perf_counter() - begin)
+        state = _state(federation, course, earlier + time.perf_counter() - begin) | ears.state()
         folder.save_checkpoint(plan, state, [client.ledger for client in federation.clients])
 
-    keeper = _Keeper(save, company.checkpoint_seconds)
-    course = simulate(federation, course, [*company.watchers, keeper.after_round], company.stop)
+    watchers = [*company.watchers, _Keeper(save, company.checkpoint_seconds).after_round]
+    course = simulate(federation, course, watchers, company.stop, ears.hearing())
     if course.done < plan.run.rounds:
         save(course)
         return Outcome(None, course.done)
     ledgers = [client.ledger for client in federation.clients]
-    record = finished_record(plan, course.rounds, ledgers, earlier + time.perf_counter() - begin)
+    wall_seconds = earlier + time.perf_counter() - begin
+    record = finished_record(plan, course.rounds, ledgers, wall_seconds) | ears.result()
     folder.save_ledgers(ledgers)
     folder.save_record(record)
     return Outcome(record, course.done)
+
+
+def _attacked(plan: Plan, folder: RunFolder, company: Company) -> dict[str, Any]:
+    """A finished record; attacks that it lacks are run on its uploads and added to it."""
+    record = folder.finished(plan)
+    order, done = company.attacks, record.get("attacks", {})
+    missing = () if order is None else tuple(kind for kind in order.kinds if kind not in done)
+    if order is None or not missing:
+        return record
+    wanted = dataclasses.replace(order, kinds=missing)
+    found = attacked(plan, folder.path, wanted, company.loading, company.audience)
+    record["attacks"] = {**done, **found}
+    folder.save_record(record)
+    return record
+
+
+def _ears(company: Company, federation: Federation, folder: RunFolder) -> Ears:
+    uploads = UploadFolder(folder.path) if company.keep_uploads else None
+    if company.attacks is None:
+        return Ears(uploads, None)
+    return Ears(uploads, watch_of(company.attacks, federation, company.audience, folder.path))
 
 
 class _Keeper:
@@ -95,7 +126,8 @@ def _state(federation: Federation, course: Course, wall_seconds: float) -> dict[
     }
 
 
-def _restored(federation: Federation, saved: dict[str, Any]) -> Course:
+def _restored(federation: Federation, saved: dict[str, Any], ears: Ears) -> Course:
+    ears.resume(saved)
     for client in federation.clients:
         client.resume(saved["clients"][client.id])
     return Course(int(saved["done"]), saved["memory"], list(saved["rounds"]))

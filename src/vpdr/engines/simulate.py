@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from vpdr.attacks import Moment
 from vpdr.client import Client
 from vpdr.client.measure import accuracy, features
 from vpdr.engines.build import Federation
@@ -28,6 +29,21 @@ class Course:
 
 
 Watcher: TypeAlias = Callable[[Course], None]
+Listener: TypeAlias = Callable[[Moment], None]  # hears the uploads of a round before the server does
+Voice: TypeAlias = Callable[[Client, int], Prototypes | None]  # how a client's upload comes about
+
+
+def release(client: Client, t: int) -> Prototypes | None:
+    """The usual voice: the client speaks for itself."""
+    return client.release(t)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hearing:
+    """Who hears the uploads, and where they come from."""
+
+    listeners: Sequence[Listener] = ()
+    voice: Voice = release
 
 
 @dataclass(slots=True)
@@ -49,12 +65,13 @@ def simulate(
     course: Course | None = None,
     watchers: Sequence[Watcher] = (),
     stop: Callable[[], bool] = lambda: False,
+    hearing: Hearing = Hearing(),
 ) -> Course:
     """All rounds that are left; watchers see each one and change nothing, `stop` is asked in between."""
     torch.set_num_threads(federation.plan.run.threads)
     course = course or begin(federation)
     while course.done < federation.plan.run.rounds and not stop():
-        _round(federation, course, course.done + 1)
+        _round(federation, course, course.done + 1, hearing)
         for watch in watchers:
             watch(course)
     return course
@@ -65,16 +82,18 @@ def begin(federation: Federation) -> Course:
     return Course(0, federation.server.start(), [])
 
 
-def _round(federation: Federation, course: Course, t: int) -> None:
+def _round(federation: Federation, course: Course, t: int, hearing: Hearing) -> None:
     """Calculate, upload, generate, download, fine-tune (Alg. 1), then measure."""
     present = present_in(federation, t)
     clocks = {client.id: Clock() for client in federation.clients}
     uploads: dict[str, Prototypes] = {}
     for client in present:
         with clocks[client.id].phase("prototypes"):
-            upload = client.release(t)
+            upload = hearing.voice(client, t)
         if upload is not None:
             uploads[client.id] = upload
+    for listen in hearing.listeners:
+        listen(Moment(t, {client.id: client for client in present}, uploads))
     clock = Clock()
     with clock.phase("server"):
         broadcast, course.memory = federation.server.generate(uploads, course.memory, t)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vpdr.attacks import AttackOrder
 from vpdr.engines.runner import Company, never, run_plan
 from vpdr.plan import Experiment, Plan
 
@@ -20,6 +21,8 @@ class Job:
     method: str
     plan: Plan
     out: Path
+    attacks: AttackOrder | None = None
+    keep_uploads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,8 @@ def _shared_out(
 
 
 def _work(job: Job, resume: bool) -> Done:
-    outcome = run_plan(job.plan, job.out, resume=resume, company=Company())
+    company = Company(attacks=job.attacks, keep_uploads=job.keep_uploads)
+    outcome = run_plan(job.plan, job.out, resume=resume, company=company)
     return Done(job, outcome.record)
 
 

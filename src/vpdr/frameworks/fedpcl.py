@@ -10,6 +10,7 @@ from torch import Tensor
 from vpdr.checks import one_of, positive
 from vpdr.frameworks import ops
 from vpdr.frameworks.base import Now, Ordinary, ServerMemory, View
+from vpdr.frameworks.denoise import cleaned, told_with
 from vpdr.frameworks.pool import Pool, pool
 from vpdr.frameworks.wire import packed, unpacked
 from vpdr.prototypes import ClassMeans, Summariser
@@ -45,9 +46,10 @@ class FedPcl(Ordinary):
     ) -> tuple[Sets, ServerMemory]:
         """Plain averages of each class, and all uploads completed with them (Eq. 3)."""
         told = pool(uploads, now)
-        weights = ops.combined_weights(told.prototypes, torch.ones_like(told.shares))
-        overall = ops.single(ops.average(told.prototypes, weights))
-        return _completed(told, overall, len(uploads)), memory
+        told = Pool(told.prototypes, told.owners, torch.ones_like(told.shares))
+        found = cleaned(told, now.classes)
+        overall = told_with(found.overall, found.overall)
+        return _completed(Pool(found.each, told.owners, told.shares), overall, len(uploads)), memory
 
     def losses(self, step: Step, broadcast: Sets) -> Losses:
         """Contrast to the global set, and to each client's set; classes that nobody has are left out."""
@@ -55,8 +57,9 @@ class FedPcl(Ordinary):
             return {"global": ops.nothing(step), "local": ops.nothing(step)}
         match = ops.same_class(step.labels, broadcast.overall)
         logits = ops.cosine(step.features, broadcast.overall.vectors) / self.sharpness
+        trusted = ops.trust(step, broadcast.overall)
         return {
-            "global": mean(-ops.log_share(logits, match), step.weights),
+            "global": mean(-ops.log_share(logits, match) * trusted, step.weights),
             "local": self._local(step, broadcast),
         }
 
@@ -66,7 +69,8 @@ class FedPcl(Ordinary):
         match = ops.same_class(step.labels, broadcast.members)[:, None] & among
         logits = ops.cosine(step.features, broadcast.members.vectors)[:, None] / self.sharpness
         shares = ops.log_share(logits.masked_fill(~among, -torch.inf), match)
-        return mean(-shares.mean(dim=1), step.weights)
+        trusted = ops.trust(step, broadcast.overall)
+        return mean(-shares.mean(dim=1) * trusted, step.weights)
 
     def predict(self, view: View, broadcast: Sets) -> Int[Tensor, " b"]:
         """The nearest of the client's own clean class means, by cosine; the head if it has none."""

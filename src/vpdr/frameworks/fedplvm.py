@@ -9,6 +9,7 @@ from torch import Tensor
 from vpdr.checks import not_negative, one_of, positive
 from vpdr.frameworks import ops
 from vpdr.frameworks.base import Now, ServerMemory
+from vpdr.frameworks.denoise import cleaned, told_with
 from vpdr.frameworks.one_set import OneSet
 from vpdr.frameworks.pool import pool
 from vpdr.prototypes import FinchClusters, Summariser
@@ -57,8 +58,9 @@ class FedPlvm(OneSet):
         self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
     ) -> tuple[Prototypes, ServerMemory]:
         """FINCH centroids of all that was uploaded for each class (Eq. 3, K > 1)."""
-        told = pool(uploads, now).prototypes
-        return ops.single(ops.centroids(told, early_exit=self.early_exit)), memory
+        clear = cleaned(pool(uploads, now), now.classes)
+        found = ops.centroids(clear.each, early_exit=self.early_exit)
+        return told_with(found, clear.overall), memory
 
     def losses(self, step: Step, broadcast: Prototypes) -> Losses:
         """Cross-entropy, contrast, and a correction that asks for every cosine of the class to be 1."""
@@ -66,11 +68,12 @@ class FedPlvm(OneSet):
             return {"task": ops.task(step), "contrast": ops.nothing(step), "correct": ops.nothing(step)}
         match = ops.same_class(step.labels, broadcast)
         near = signed_power(ops.cosine(step.features, broadcast.vectors), self.sparsity, self.smoothing)
-        contrast = -POSITIVES[self.variant](near / self.sharpness, match)
+        trusted = ops.trust(step, broadcast)
+        contrast = -POSITIVES[self.variant](near / self.sharpness, match) * trusted
         return {
             "task": ops.task(step),
             "contrast": self.weight * mean(contrast, step.weights),
-            "correct": self.weight * mean(self._correction(near, match), step.weights),
+            "correct": self.weight * mean(self._correction(near, match) * trusted, step.weights),
         }
 
     def _correction(self, near: Float[Tensor, "b p"], match: Bool[Tensor, "b p"]) -> Float[Tensor, " b"]:

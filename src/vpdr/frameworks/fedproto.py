@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from vpdr.checks import not_negative
 from vpdr.frameworks import ops
 from vpdr.frameworks.base import Now, ServerMemory
+from vpdr.frameworks.denoise import cleaned, told_with
 from vpdr.frameworks.one_set import OneSet
 from vpdr.frameworks.pool import pool
 from vpdr.prototypes import ClassMeans, Summariser
@@ -26,9 +27,8 @@ class FedProto(OneSet):
         self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
     ) -> tuple[Prototypes, ServerMemory]:
         """The weighted average of each class over the clients that uploaded it (Eq. 3, K = 1)."""
-        told = pool(uploads, now)
-        weights = ops.combined_weights(told.prototypes, told.shares)
-        return ops.single(ops.average(told.prototypes, weights)), memory
+        overall = cleaned(pool(uploads, now), now.classes).overall
+        return told_with(overall, overall), memory
 
     def losses(self, step: Step, broadcast: Prototypes) -> Losses:
         """Cross-entropy, and the pull."""

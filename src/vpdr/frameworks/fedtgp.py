@@ -11,6 +11,7 @@ from torch import Tensor
 from vpdr.checks import not_negative, positive
 from vpdr.frameworks import ops
 from vpdr.frameworks.base import Now, ServerMemory
+from vpdr.frameworks.denoise import cleaned, told_with
 from vpdr.frameworks.one_set import OneSet
 from vpdr.frameworks.pool import pool
 from vpdr.frameworks.training import Parameters, batches, descend, frozen, linear, trainable
@@ -44,13 +45,15 @@ class FedTgp(OneSet):
         self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
     ) -> tuple[Prototypes, ServerMemory]:
         """Train on the uploads, then broadcast the classes that were ever uploaded (Eq. 3, K = 1)."""
-        told = ops.single(pool(uploads, now).prototypes)
+        clear = cleaned(pool(uploads, now), now.classes)
+        told = ops.single(clear.each)
         seen = memory["seen"].index_fill(0, told.labels, True)
         generator = memory["generator"]
         if len(told.labels):
             generator = self._trained(generator, told, now)
         labels = seen.nonzero()[:, 0]
-        return Prototypes(_outputs(generator)[labels], labels), {"generator": generator, "seen": seen}
+        made = Prototypes(_outputs(generator)[labels], labels)
+        return told_with(made, clear.overall), {"generator": generator, "seen": seen}
 
     def _trained(self, generator: Parameters, told: Prototypes, now: Now) -> Parameters:
         """Gradient descent on the cross-entropy of negative distances."""

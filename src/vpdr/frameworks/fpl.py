@@ -9,6 +9,7 @@ from torch import Tensor
 from vpdr.checks import not_negative, positive
 from vpdr.frameworks import ops
 from vpdr.frameworks.base import Now, Ordinary, ServerMemory
+from vpdr.frameworks.denoise import cleaned, told_with
 from vpdr.frameworks.pool import pool
 from vpdr.frameworks.wire import packed, unpacked
 from vpdr.prototypes import ClassMeans, Summariser
@@ -42,25 +43,28 @@ class Fpl(Ordinary):
         self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
     ) -> tuple[Clusters, ServerMemory]:
         """FINCH centroids of each class, and their mean (Eq. 3, K > 1)."""
-        found = ops.centroids(pool(uploads, now).prototypes, early_exit=self.early_exit)
+        clear = cleaned(pool(uploads, now), now.classes)
+        found = ops.centroids(clear.each, early_exit=self.early_exit)
         equal = torch.ones(len(found.labels), dtype=torch.float64)
         unbiased = ops.average(found, ops.combined_weights(found, equal))
-        return Clusters(ops.single(found), ops.single(unbiased)), memory
+        return Clusters(ops.single(found), told_with(unbiased, clear.overall)), memory
 
     def losses(self, step: Step, broadcast: Clusters) -> Losses:
         """Cross-entropy, contrast to all centroids, and the pull to the unbiased prototype."""
         return {
             "task": ops.task(step),
-            "contrast": self.contrast_weight * self._contrast(step, broadcast.centroids),
+            "contrast": self.contrast_weight * self._contrast(step, broadcast),
             "align": self.pull_weight * ops.pull(step, broadcast.unbiased),
         }
 
-    def _contrast(self, step: Step, found: Prototypes) -> Tensor:
+    def _contrast(self, step: Step, broadcast: Clusters) -> Tensor:
         """The log of the sum over the centroids of the own class: one close centroid is enough."""
+        found = broadcast.centroids
         if not len(found.labels):
             return ops.nothing(step)
         logits = ops.cosine(step.features, found.vectors) / self.sharpness
-        return mean(-ops.log_share(logits, ops.same_class(step.labels, found)), step.weights)
+        shares = ops.log_share(logits, ops.same_class(step.labels, found))
+        return mean(-shares * ops.trust(step, broadcast.unbiased), step.weights)
 
     def anchors(self, broadcast: Clusters) -> Prototypes | None:
         """The unbiased prototypes."""

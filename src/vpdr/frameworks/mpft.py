@@ -11,6 +11,7 @@ from torch import Tensor
 from vpdr.checks import fraction, not_negative, positive
 from vpdr.frameworks import ops
 from vpdr.frameworks.base import Now, Ordinary, ServerMemory
+from vpdr.frameworks.denoise import cleaned
 from vpdr.frameworks.pool import pool
 from vpdr.frameworks.training import (
     AdamW,
@@ -87,11 +88,13 @@ class Mpft(Ordinary):
         self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
     ) -> tuple[Teacher, ServerMemory]:
         """Some more epochs of the same model on this round's prototypes (Eq. 3)."""
-        told = ops.single(pool(uploads, now).prototypes)
+        clear = cleaned(pool(uploads, now), now.classes)
+        told = ops.single(clear.each)
         if len(told.labels):
             memory = self._trained(memory, told, now)
-        trained = memory["optimiser"]["steps"] > 0
-        return Teacher(dict(memory["model"]) if trained else {}), memory
+        if memory["optimiser"]["steps"] == 0:
+            return Teacher({}), memory
+        return Teacher({**memory["model"], **_known(clear.overall, now.classes)}), memory
 
     def _trained(self, memory: ServerMemory, told: Prototypes, now: Now) -> ServerMemory:
         rng = now.streams.draw("mpft/train", t=now.t)
@@ -113,6 +116,8 @@ class Mpft(Ordinary):
         guess = (step.logits / self.temperature).log_softmax(dim=1)
         divergence = (target.exp() * (target - guess)).sum(dim=1)
         scale = self.weight * (self.temperature**2 if self.kd_tau2 else 1.0)
+        if _TRUST in broadcast.parameters:
+            divergence = divergence * broadcast.parameters[_TRUST][step.labels]
         return {"task": ops.task(step), "distil": scale * mean(divergence, step.weights)}
 
     def anchors(self, broadcast: Teacher) -> Prototypes | None:
@@ -128,7 +133,15 @@ class Mpft(Ordinary):
         return Teacher(dict(arrays))
 
 
+_TRUST = "trust"
 _DROPPED = ("down", "hidden.weight")  # the layers whose outputs are dropped in training
+
+
+def _known(overall: Prototypes, classes: int) -> Parameters:
+    """How far the teacher is to be followed in each class, where the noise it learnt from is published."""
+    if overall.variances is None:
+        return {}
+    return {_TRUST: ops.class_trust(overall, classes).float()}
 
 
 def _logits(

@@ -37,8 +37,35 @@ def pull(step: Step, anchors: Prototypes) -> Float[Tensor, ""]:
         return nothing(step)
     match = same_class(step.labels, anchors)
     target = anchors.vectors[match.int().argmax(dim=1)]
-    distance = (step.features - target).square().mean(dim=1)
+    distance = (step.features - target).square().mean(dim=1) * trust(step, anchors)
     return mean(distance * match.any(dim=1), step.weights)
+
+
+def trust(step: Step, anchors: Prototypes) -> Float[Tensor, " b"]:
+    """How far each sample should follow the anchors of its class; 1 where their noise is not published."""
+    table = class_trust(anchors, int(step.logits.shape[1]))
+    return table[step.labels].type_as(step.features)
+
+
+def class_trust(anchors: Prototypes, classes: int) -> Float[Tensor, " c"]:
+    """Signal over signal and noise of each class, from published numbers alone.
+
+    Where a server could not tell a class from the others its anchor is their mean, and nobody is drawn to it.
+    """
+    whole = torch.ones(classes, dtype=torch.float64)
+    if anchors.variances is None or not len(anchors.labels):
+        return whole
+    clear = signal(anchors)
+    share = clear / (clear + anchors.variances.double()).clamp(min=_SMALLEST_VARIANCE)
+    count = torch.zeros(classes, dtype=torch.float64).index_add_(0, anchors.labels, torch.ones_like(share))
+    total = torch.zeros(classes, dtype=torch.float64).index_add_(0, anchors.labels, share)
+    return torch.where(count > 0, total / count.clamp(min=1), whole)
+
+
+def signal(anchors: Prototypes) -> Float[Tensor, " p"]:
+    """The squared distance of each anchor from the mean of all, per coordinate."""
+    vectors = anchors.vectors.double()
+    return (vectors - vectors.mean(dim=0)).square().mean(dim=1)
 
 
 def cosine(features: Float[Tensor, "b d"], vectors: Float[Tensor, "p d"]) -> Float[Tensor, "b p"]:

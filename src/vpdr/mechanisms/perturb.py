@@ -7,7 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.mechanisms.base import Occasion
+from vpdr.mechanisms.noise import NoiseSource
 from vpdr.privacy.terms import Adjacency, Counts, Noise, Terms
+from vpdr.prototypes import Summariser
 from vpdr.types import Prototypes, Summary
 
 
@@ -29,22 +31,52 @@ class Noised:
     stds: Float[Tensor, " p"]
 
 
-def perturb(summary: Summary, scale: Scale, occasion: Occasion) -> Noised:
+@dataclass(frozen=True, slots=True)
+class NoisyRows:
+    """Rows and counts after noise, before anything is divided."""
+
+    rows: Float[Tensor, "p d"]
+    sizes: Float[Tensor, " p"]
+    stds: Float[Tensor, " p"]
+
+
+def noisy_rows(summary: Summary, rule: Summariser, scale: Scale, noise: NoiseSource) -> NoisyRows:
     """Add Gaussian noise to each row, and to each count that is to stay private.
 
     Guarantee: one Gaussian event of `scale.multiplier`, provided that the summary was made from features
     whose groups of coordinates were clipped so that reach is κ/√w on a group of radius κR with Σw = 1
     (isotropic: reach 1), and that the summariser's sensitivity is a bound.
     """
-    rule = occasion.summarise
     unit = rule.sensitivity(scale.adjacency, scale.clip_norm, summary.sizes)
     stds = scale.multiplier * unit
-    rows = summary.vectors + stds[:, None] * scale.reach * occasion.noise.normal(*summary.vectors.shape)
+    rows = summary.vectors + stds[:, None] * scale.reach * noise.normal(*summary.vectors.shape)
     sizes = summary.sizes.double()
     if rule.hides_counts(scale.adjacency):
-        sizes = sizes + stds / scale.clip_norm * occasion.noise.normal(len(sizes))
-    variances = rule.variances(stds * scale.reach.square().mean().sqrt(), sizes)
-    return Noised(sendable(rule.finish(rows, sizes), summary, variances), stds)
+        sizes = sizes + stds / scale.clip_norm * noise.normal(len(sizes))
+    return NoisyRows(rows, sizes, stds)
+
+
+def noisy_share(value: Float[Tensor, ""], multiplier: float, noise: NoiseSource) -> Float[Tensor, ""]:
+    """A sum to which each sample adds between 0 and 1, with noise.
+
+    Guarantee: one Gaussian event of `multiplier` under every adjacency.
+    """
+    return value + multiplier * noise.normal(1)[0]
+
+
+def perturb(summary: Summary, scale: Scale, occasion: Occasion) -> Noised:
+    """Noisy rows, finished by the occasion's rule into prototypes.
+
+    Guarantee: that of `noisy_rows`; the rest is post-processing.
+    """
+    return finished(noisy_rows(summary, occasion.summarise, scale, occasion.noise), summary, scale, occasion)
+
+
+def finished(told: NoisyRows, summary: Summary, scale: Scale, occasion: Occasion) -> Noised:
+    """From noisy rows to prototypes; post-processing."""
+    rule = occasion.summarise
+    variances = rule.variances(told.stds * scale.reach.square().mean().sqrt(), told.sizes)
+    return Noised(sendable(rule.finish(told.rows, told.sizes), summary, variances), told.stds)
 
 
 def sendable(

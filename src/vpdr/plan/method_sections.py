@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from vpdr.checks import positive
+from vpdr.checks import at_least, not_negative, positive
 from vpdr.finetune import Dcr
 from vpdr.mechanisms import Focus
+from vpdr.mechanisms.rapp import SHARES, Stages, parsed_shares
 
 _FOCUS, _DCR = Focus(), Dcr(clip_norm=1.0)  # where their defaults are stated
 
@@ -28,9 +29,17 @@ class MechanismSection:
     cap: float = _FOCUS.cap  # H
     share: float = _FOCUS.share  # r
     selection: str = _FOCUS.selection
+    accumulate: bool = False  # igpp: send the mean of all releases so far
+    stages: str = ",".join(f"{100 * part:g}" for part in SHARES)  # rapp: budget of each stage, in any unit
+    per_class: int = 1  # rapp: centres of a class
+    release_dim: int = 0  # rapp: dimensions of the release; 0: by `expected`, or all
+    expected: int = 0  # rapp: samples of a class at a client as everybody may know them; 0: not declared
 
     def __post_init__(self) -> None:
         positive(clip_norm=self.clip_norm)
+        at_least(1, per_class=self.per_class)
+        not_negative(release_dim=self.release_dim, expected=self.expected)
+        Stages(releases=1, shares=parsed_shares(self.stages))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,10 @@ from typing import Any
 
 from vpdr.files import write_atomically
 from vpdr.plan import Experiment
+from vpdr.records.reconstructions import FOLDER, ReconstructionFolder
 from vpdr.records.store import json_bytes
+from vpdr.report.attack_section import roc
+from vpdr.report.figures import inline_svg
 from vpdr.report.html import page, single_page
 from vpdr.report.summary import SUMMARY_VERSION, summarise_runs
 from vpdr.report.tables import comparison_rows, csv_text, markdown
@@ -15,8 +18,18 @@ Run = tuple[str, str, Mapping[str, Any]]  # setting, method, record
 
 
 def write_run(record: Mapping[str, Any], folder: Path) -> None:
-    """The page of one run."""
-    write_atomically(folder / "report.html", single_page(record).encode())
+    """The page of one run, with the reconstructions that lie beside it."""
+    sheets = [path.read_bytes() for path in ReconstructionFolder(folder).sheets()[-1:]]
+    write_atomically(folder / "report.html", single_page(record, sheets).encode())
+
+
+def write_attacks(attacks: Mapping[str, Any], folder: Path) -> None:
+    """The figures of attacks on one run; reconstructions are there already."""
+    if attacks.get("mia", {}).get("roc"):
+        target = folder / FOLDER
+        target.mkdir(exist_ok=True)
+        svg = inline_svg(roc(attacks["mia"]), "roc", "ROC curves of the membership attackers")
+        write_atomically(target / "roc.svg", svg.encode())
 
 
 def write_comparison(experiment: Experiment, finished: Sequence[Run], folder: Path) -> dict[str, Any]:

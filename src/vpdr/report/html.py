@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vpdr.report.appendix import changes, glossary_section, plans_section, rerun_section
+from vpdr.report.attack_section import attack_section
 from vpdr.report.findings import compared, headline, sentences
 from vpdr.report.guarantee import guarantee_section, ledger_section
 from vpdr.report.markup import Html, bullets, document, grid, section, tag
@@ -87,16 +88,17 @@ def unbounded(runs: Records) -> str:
     return f"Releases whose noise-to-signal ratio is infinite, left out of its mean: {', '.join(told)}."
 
 
-def single_page(record: Record) -> str:
-    """One run by itself: what came out, round by round, and its ledgers."""
+def single_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
+    """One run by itself: what came out, round by round, what attacks found, and its ledgers."""
     title, runs = f"{record['name']}, seed {record['seed']}", {"": [record]}
     styles = looks([""], None)
+    attacks = {"attacks": "Attacks"} if record.get("attacks") else {}
     text = f"One run of {len(record['rounds'])} rounds with {len(record['clients'])} clients: "
     return document(
         title,
         tag("h1", title),
         tag("p", text, record["privacy"]["sentence"], "."),
-        _contents({"results": "Results", **LINKS, "ledger": "Ledgers"}),
+        _contents({"results": "Results", **attacks, **LINKS, "ledger": "Ledgers"}),
         section(
             "results",
             "Results",
@@ -104,6 +106,7 @@ def single_page(record: Record) -> str:
             *run_pictures(record),
             *noise_pictures(runs, styles, "run"),
         ),
+        attack_section(record, sheets),
         guarantee_section({"": runs}, budget_pictures({"": runs}, styles)),
         ledger_section(record),
         plans_section({"": runs}, None),
@@ -114,7 +117,7 @@ def single_page(record: Record) -> str:
 
 def final_table(record: Record) -> Html:
     """Final accuracies by client and way to predict."""
-    names = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine")
+    names = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine", "fused")
     keys = [(scope, n) for scope in ("own", "all") for n in names if n in record["final"].get(scope, {})]
     rows = []
     for client in [*record["clients"], None]:

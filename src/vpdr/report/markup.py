@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "img"}
 
 
 class Html(str):

@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 SUMMARY_VERSION = 1
 CONFIDENCE = 0.95
-ACCURACIES = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine")
+ACCURACIES = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine", "fused")
 RELEASE_FIGURES = ("relative_error", "noise_to_signal", "overlap", "chance", "energy_ratio")
 
 
@@ -35,6 +35,9 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
         values = list(_released(record, name))
         if values:
             found[name] = statistics.fmean(values)
+    for kind, attack in record.get("attacks", {}).items():
+        known = {name: value["mean"] for name, value in attack["summary"].items()}
+        found |= {f"{kind}.{name}": mean for name, mean in known.items() if mean is not None and mean == mean}
     found["seconds"] = record["wall_seconds"]
     return found
 

@@ -55,6 +55,7 @@ class Study:
     families: bool = False  # whether the points are families of models
     only: Table = field(default_factory=dict)  # how the points of a data set begin, where not all fit it
     optimum: Table = field(default_factory=dict)  # of each panel: the values that the paper names as best
+    contrasts: tuple[tuple[str, str], ...] = ()  # further differences: first minus second
     alone: bool = False  # whether runs are timed, and so must not share the machine
     notes: tuple[str, ...] = ()
 
@@ -67,6 +68,7 @@ class Study:
             (self.base, "local"),
             (self.headline, "local"),
             *((method, self.base) for method in self.methods if method not in (self.headline, self.base)),
+            *((first, second) for first, second in self.contrasts),
         ]
         there = [(a, b) for a, b in wanted if a in self.methods and b in self.methods and a != b]
         return tuple(Pair(first=a, second=b) for a, b in dict.fromkeys(there) if a != "local")

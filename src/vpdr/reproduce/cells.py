@@ -92,7 +92,8 @@ def _cell(study: Study, wish: Wish, place: Place, point: Data) -> Cell:
         return Cell(places=(place,), why_not=why_not)
     base = merged(_base(study, wish, place.dataset), {"framework": {"kind": place.framework}})
     family = _family(study, wish, point)
-    data = merged(merged(merged(merged(base, wish.wanted), point), family), arm)  # an arm stays what it is
+    wanted = _fitting(wish.wanted, place.dataset)
+    data = merged(merged(merged(merged(base, wanted), point), family), arm)  # an arm stays what it is
     plan = Plan.from_data(_without_idle(data))
     return Cell(places=(place,), base=plan, radii=_radii(plan, wish.radii_of(study)))
 
@@ -112,6 +113,15 @@ def _family(study: Study, wish: Wish, point: Data) -> Data:
     if not study.families or not (wish.smoke or wish.stand_in or wish.backbones):
         return {}
     return {"model": {"family": setting()["families"][point["model"]["family"]]}}
+
+
+def _fitting(wanted: Data, dataset: str) -> Data:
+    """A wish for some domains is one for the data sets that have them."""
+    asked = wanted.get("benchmark", {}).get("domains")
+    if asked is None:
+        return wanted
+    own = setting()["datasets"][dataset]["domains"]
+    return merged(wanted, {"benchmark": {"domains": [name for name in asked if name in own]}})
 
 
 def _base(study: Study, wish: Wish, dataset: str) -> dict[str, Any]:

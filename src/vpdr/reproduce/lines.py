@@ -8,13 +8,13 @@ from vpdr.reproduce.catalogue import Study, setting
 from vpdr.reproduce.cells import Cell
 from vpdr.reproduce.choosing import Choice, score
 from vpdr.reproduce.paper import printed
-from vpdr.reproduce.running import Harvest, Measured
+from vpdr.reproduce.running import Measured
 
 Line = dict[str, Any]
 
 
-def line_of(study: Study, cell: Cell, choice: Choice | None, harvest: Harvest) -> Line:
-    """A cell as data; without a choice it says why there are no numbers."""
+def line_of(study: Study, cell: Cell, choice: Choice | None, why: str) -> Line:
+    """A cell as data; without a choice it says `why` there are no numbers."""
     place = cell.place
     line: Line = {
         "dataset": place.dataset,
@@ -26,8 +26,7 @@ def line_of(study: Study, cell: Cell, choice: Choice | None, harvest: Harvest) -
         "paper": printed(study, place),
     }
     if choice is None:
-        refused = harvest.refused.get(place.dataset, "stopped before its runs")
-        return line | {"why": cell.why_not or refused, "radius": None, "grid": []}
+        return line | {"why": why, "radius": None, "grid": []}
     first = next(iter(choice.runs.values()))
     domains = setting()["datasets"][place.dataset]["domains"]
     shown = [name for name in domains if name in first.clients]

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vpdr.engines.build import quiet
+from vpdr.engines.build import build, quiet
 from vpdr.engines.origins import Progress
 from vpdr.engines.runner import never
-from vpdr.engines.seats import seats_of
 from vpdr.engines.sweep import Job, sweep
 from vpdr.errors import VpdrError
 from vpdr.plan import Plan
@@ -16,7 +15,6 @@ from vpdr.records import RunFolder
 from vpdr.reproduce.catalogue import Study
 from vpdr.reproduce.cells import Cell
 from vpdr.reproduce.reading import READERS, Reading, validation
-from vpdr.rng import Streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +48,10 @@ class Company:
 
 @dataclass(slots=True)
 class Harvest:
-    """What was measured so far, and why some data could not be had."""
+    """What was measured so far, and why some plans could not start."""
 
     results: Results = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)  # data set -> why
+    refused: dict[str, str] = field(default_factory=dict)  # identity of a plan -> why
 
 
 def jobs_of(cells: Sequence[Cell], seeds: Sequence[int], out: Path) -> list[Job]:
@@ -101,7 +99,7 @@ def _keep(harvest: Harvest, study: Study, job: Job, record: dict[str, Any]) -> N
 
 
 def _prepared(jobs: Sequence[Job], harvest: Harvest, company: Company) -> Iterator[Job]:
-    """Jobs whose data can be had; decoded pictures and features are cached here, once, for all workers."""
+    """Jobs that can start; decoded pictures and features are cached here, once, for all workers."""
     tried: dict[str, str | None] = {}
     for job in jobs:
         key = _data_key(job.plan)
@@ -111,18 +109,20 @@ def _prepared(jobs: Sequence[Job], harvest: Harvest, company: Company) -> Iterat
         if trouble is None:
             yield job
         else:
-            harvest.refused[job.setting] = trouble
+            harvest.refused[job.plan.identity] = trouble
 
 
 def _trouble(plan: Plan, loading: Progress) -> str | None:
+    """What keeps a plan from starting, if anything does."""
     try:
-        seats_of(plan, Streams(plan.run.seed), loading)
+        build(plan, loading)
     except VpdrError as error:
         return " ".join(str(error).split())
     return None
 
 
 def _data_key(plan: Plan) -> str:
-    """Plans that read the same pictures through the same frozen path."""
+    """Plans that differ in numbers only: where one can start, the others can."""
     data = plan.to_data()
-    return repr((data["benchmark"]["kind"], data["benchmark"].get("root"), data["model"]))
+    kinds = [data[section]["kind"] for section in ("framework", "mechanism", "regulariser")]
+    return repr((data["benchmark"], data["model"], data["release"], kinds))

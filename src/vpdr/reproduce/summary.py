@@ -20,7 +20,10 @@ def summarise(study: Study, wish: Wish, cells: Sequence[Cell], harvest: Harvest)
     """The whole table from what was measured."""
     seeds = wish.seeds_of(study)
     drafts = [(cell, choose(cell, harvest.results, seeds, wish.select)) for cell in cells]
-    lines = [line_of(study, cell, choice, harvest) for cell, choice in drafts]
+    lines = [
+        line_of(study, cell, choice, "" if choice else _refusal(cell, harvest, seeds))
+        for cell, choice in drafts
+    ]
     pairs = [pair for cell, _ in drafts for pair in pairs_of(study, cell, drafts)]
     for line in lines:
         line |= _judged(study, line, pairs)
@@ -35,6 +38,14 @@ def summarise(study: Study, wish: Wish, cells: Sequence[Cell], harvest: Harvest)
         "versions": next((run.versions for run in harvest.results.values()), {}),
         "wall_seconds": sum(run.wall_seconds for run in harvest.results.values()),
     }
+
+
+def _refusal(cell: Cell, harvest: Harvest, seeds: Sequence[int]) -> str:
+    """Why a cell has no numbers: what its description lacks, or what its first run was told."""
+    if cell.why_not is not None:
+        return cell.why_not
+    told = (harvest.refused.get(cell.identity(radius, seed)) for radius in cell.radii for seed in seeds)
+    return next((why for why in told if why is not None), "some of its runs are missing")
 
 
 def _heading(study: Study, wish: Wish, seeds: Sequence[int]) -> Summary:

@@ -1,0 +1,34 @@
+"""What releases that are added up need from the rest of a plan."""
+
+from typing import TYPE_CHECKING
+
+from vpdr.errors import InvalidInput
+from vpdr.plan.combinations import HIDES_COUNTS, release_encoder, sharing
+from vpdr.privacy import EncoderKind
+
+if TYPE_CHECKING:
+    from vpdr.plan.plan import Plan
+
+IN_STAGES = {"rapp"}
+
+
+def check_accumulated(plan: "Plan") -> None:
+    """Releases that are added up must be of the same features, and stages need rows that never change."""
+    kind, staged = plan.mechanism.kind, plan.mechanism.kind in IN_STAGES
+    if plan.mechanism.release_dim > plan.model.dim:
+        raise InvalidInput(
+            f"mechanism.release_dim must be at most model.dim = {plan.model.dim}, "
+            f"got {plan.mechanism.release_dim}"
+        )
+    if not (staged or plan.mechanism.accumulate) or not sharing(plan):
+        return
+    if release_encoder(plan) is EncoderKind.PERSONAL:
+        raise InvalidInput(
+            f"mechanism {kind} adds releases up, which needs an encoder that stays as it is; "
+            "set release.encoder=public"
+        )
+    if staged and plan.release.summariser not in HIDES_COUNTS:
+        raise InvalidInput(
+            f"mechanism {kind} releases class sums, got summariser {plan.release.summariser}; "
+            "set release.summariser=sums"
+        )

@@ -1,0 +1,114 @@
+"""Noisy prototypes of many clients and classes, read together: what looks like noise is taken out.
+
+All of it is post-processing of released numbers and costs no privacy.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from scipy.optimize import nnls
+from torch import Tensor
+
+_ROUNDS = 4  # of weights and components; they settle within two
+_LARGEST = 1e12  # ratio of two variances beyond which a prototype says nothing
+_SMALLEST = 1e-30  # noise-free prototypes would otherwise have infinite weight
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """Energy per coordinate of what all share, of a class, of a client, and of a class at one client."""
+
+    grand: float
+    classes: float
+    clients: float
+    rest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The best linear guess of each clean prototype, and of what all clients share of a class."""
+
+    each: Float[Tensor, "m c d"]
+    shared: Float[Tensor, "c d"]
+    variances: Float[Tensor, " c"]  # what is still unknown of `shared`, per coordinate
+    components: Components
+
+
+def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> Shrunk:
+    """P = K (K + V)⁻¹ Y: unbalanced classes and unequal clients weigh as much as they know.
+
+    A prototype is a grand mean, what its class adds, what its client adds, a rest, and noise of the known
+    variance V; K follows from four components that are fitted to the estimates themselves. A class that a
+    client does not have comes with a large variance, and is filled in from the others. Solved through the
+    effects (Henderson's equations), so that the work grows with clients + classes and not their product.
+    """
+    clients, classes, dim = estimates.shape
+    noise = variances.double().clamp(min=_SMALLEST)
+    noise = noise.clamp(max=_LARGEST * float(noise.min()))
+    found = fitted_components(estimates.double(), noise)
+    rows = estimates.double().reshape(-1, dim)
+    weights = 1 / (found.rest + noise.flatten())
+    design = _design(clients, classes)
+    sizes = [found.grand, *[found.classes] * classes, *[found.clients] * clients]
+    roots = torch.tensor(sizes, dtype=torch.float64).sqrt()
+    inner = roots[:, None] * (design.T @ (weights[:, None] * design)) * roots
+    factor = torch.linalg.cholesky(inner + torch.eye(len(roots), dtype=torch.float64))
+    known = roots[:, None] * torch.cholesky_inverse(factor) * roots
+    effects = known @ (design.T @ (weights[:, None] * rows))
+    fixed = design @ effects
+    each = fixed + (found.rest * weights)[:, None] * (rows - fixed)
+    own = known[1 : classes + 1, 1 : classes + 1].diagonal()
+    unknown = known[0, 0] + 2 * known[0, 1 : classes + 1] + own
+    shared = effects[0] + effects[1 : classes + 1]
+    return Shrunk(each.reshape(clients, classes, dim), shared, unknown.clamp(min=0), found)
+
+
+def _design(clients: int, classes: int) -> Float[Tensor, "n k"]:
+    """Which effects each prototype has, client after client: the grand mean, its class, its client."""
+    row = torch.arange(clients * classes)
+    every = torch.ones(len(row), 1, dtype=torch.float64)
+    of_class = torch.nn.functional.one_hot(row % classes, classes).double()
+    of_client = torch.nn.functional.one_hot(row // classes, clients).double()
+    return torch.cat([every, of_class, of_client], dim=1)
+
+
+def fitted_components(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"]) -> Components:
+    """Four variances by the method of moments, none negative.
+
+    Sums over everything, over classes, over clients and over nothing each have an expected energy that is
+    linear in the variances; the sums are weighted by how much is known of each entry.
+    """
+    energy = estimates.square().mean(dim=2)
+    trust = noise.square().reciprocal()
+    spread = max(float(((energy - noise) * trust).sum() / trust.sum()), 0.0)
+    found = torch.zeros(4, dtype=torch.float64)
+    for _ in range(_ROUNDS):
+        weights = 1 / (noise + spread)
+        weights = weights / weights.max()
+        overlap, observed = _moments(estimates, weights, noise)
+        scale = overlap.diagonal()
+        values, _ = nnls((overlap / scale[:, None]).numpy(), (observed / scale).numpy())
+        found = torch.from_numpy(values)
+        spread = float(found[1:].sum())
+    return Components(*found.tolist())
+
+
+def _moments(
+    estimates: Float[Tensor, "m c d"], weights: Float[Tensor, "m c"], noise: Float[Tensor, "m c"]
+) -> tuple[Float[Tensor, "4 4"], Float[Tensor, "4"]]:
+    """What each variance adds to each of the four energies, and the energies without the noise."""
+    weighted = weights[..., None] * estimates
+    sums = (weighted.sum(dim=(0, 1)), weighted.sum(dim=0), weighted.sum(dim=1), weighted)
+    energies = torch.stack([part.square().sum() for part in sums]) / estimates.shape[2]
+    every, single = weights.sum().square(), weights.square().sum()
+    by_class, by_client = weights.sum(dim=0).square().sum(), weights.sum(dim=1).square().sum()
+    overlap = torch.stack(
+        [
+            torch.stack([every, by_class, by_client, single]),
+            torch.stack([by_class, by_class, single, single]),
+            torch.stack([by_client, single, by_client, single]),
+            torch.stack([single, single, single, single]),
+        ]
+    )
+    return overlap, energies - (weights.square() * noise).sum()

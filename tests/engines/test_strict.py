@@ -1,0 +1,99 @@
+"""Strict runs: in stages, through every framework, stopped anywhere, and on after the budget is spent."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engines.conftest import timeless, tiny
+from tests.engines.test_repeatability import StopAfter, record_of
+from vpdr.client import Samples, Shard
+from vpdr.engines.build import build
+from vpdr.engines.runner import Company, run_plan
+from vpdr.engines.simulate import simulate
+from vpdr.errors import InvalidInput
+from vpdr.frameworks import FRAMEWORKS
+
+SHARING = [name for name in FRAMEWORKS if name != "local"]
+
+
+@pytest.mark.parametrize("framework", SHARING)
+def test_the_run_goes_on_with_what_is_public(framework) -> None:
+    plan = tiny(f"framework.kind={framework}", "run.rounds=7", source="strict")
+    record = record_of(plan)
+    for ledger in record["ledgers"].values():
+        assert [entry["round"] for entry in ledger["entries"]] == [1, 2, 3, 4, 5]
+    spent = [round_["clients"]["client-000"]["epsilon"] for round_ in record["rounds"]]
+    assert spent[:5] == sorted(set(spent[:5]))
+    assert spent[4] == spent[5] == spent[6] <= 1
+    assert record["privacy"]["level"] == "proved"
+
+
+@pytest.mark.parametrize("arm", ["rapp", "igpp"])
+@pytest.mark.parametrize("done", [1, 3])
+def test_a_run_stopped_between_stages_goes_on_bit_for_bit(tmp_path: Path, arm, done) -> None:
+    kind = (f"mechanism.kind={arm}", f"mechanism.accumulate={'true' if arm == 'igpp' else 'false'}")
+    plan = tiny(*kind, "run.rounds=6", source="strict")
+    whole = run_plan(plan, tmp_path / "whole").record
+    stopped = run_plan(plan, tmp_path / "parts", company=Company(stop=StopAfter(done)))
+    assert stopped.record is None
+    assert timeless(run_plan(plan, tmp_path / "parts", resume=True).record) == timeless(whole)
+
+
+def test_fewer_rounds_than_stages_hold_several_of_them() -> None:
+    record = record_of(tiny("run.rounds=2", source="strict"))
+    counts = [[len(e["events"]) for e in led["entries"]] for led in record["ledgers"].values()]
+    assert counts == [[6, 4]] * 3
+    assert 0.999 < record["privacy"]["epsilon_spent"] <= 1
+
+
+def test_a_client_without_a_class_sends_what_everybody_sends() -> None:
+    federation = build(tiny(source="strict"))
+    usual = federation.clients[1].release(1)
+    client = federation.clients[0]
+    train = client.shard.train
+    client.shard = Shard(Samples(train.public, torch.zeros_like(train.labels)), client.shard.test)
+    alone = client.release(1)
+    assert alone.vectors.shape == usual.vectors.shape
+    assert torch.equal(alone.labels, usual.labels)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("release.encoder=personal", "release.encoder=public"),
+        ("release.summariser=means", "release.summariser=sums"),
+        ("mechanism.release_dim=13", "at most model.dim = 12"),
+        ("mechanism.stages=5;10", "5,10,15,30,40"),
+        ("mechanism.per_class=0", "at least 1"),
+        ("mechanism.expected=-1", "at least 0"),
+    ],
+)
+def test_impossible_plans_are_refused(setting, words) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        tiny(setting, source="strict")
+
+
+def test_accumulated_releases_need_an_encoder_that_stays() -> None:
+    with pytest.raises(InvalidInput, match=r"release\.encoder=public"):
+        tiny("mechanism.accumulate=true")
+
+
+@pytest.mark.parametrize(
+    "setting", ["mechanism.per_class=2", "mechanism.release_dim=5", "mechanism.stages=1,1"]
+)
+def test_every_setting_runs(setting) -> None:
+    federation = build(tiny(setting, source="strict"))
+    simulate(federation)
+    upload = federation.clients[0].sent
+    per_class = 2 if "per_class" in setting else 1
+    assert upload.vectors.shape == (4 * per_class, 12)
+    if "release_dim" in setting:
+        assert torch.linalg.matrix_rank(upload.vectors) <= 5
+
+
+def test_both_ways_to_predict_are_measured_together() -> None:
+    federation = build(tiny("budget.epsilon=8", "benchmark.samples=80", source="strict"))
+    found = simulate(federation).rounds[-1]["clients"]["client-000"]["accuracy"]["all"]
+    assert found.keys() >= {"head", "nearest", "fused"}
+    assert found["fused"] >= min(found["head"], found["nearest"])

@@ -1,0 +1,39 @@
+"""Stages, viewpoints and noise sources that several tests need."""
+
+import torch
+
+from tests.conftest import BUDGET, CLASSES, DIM
+from vpdr import Adjacency, Occasion, SeededNoise
+from vpdr.mechanisms import Geometry, Rapp
+from vpdr.mechanisms.rapp.look import Viewpoint, counting_adjacency
+from vpdr.rng import Streams
+from vpdr.types import Prototypes
+
+
+def made(rounds: int = 5, epsilon: float = 1.0, **settings: object) -> Rapp:
+    given = {"clip_norm": 5.0, "classes": CLASSES, "geometry": Geometry.plain(DIM), **settings}
+    return Rapp.calibrated(type(BUDGET)(epsilon, BUDGET.delta), rounds, **given)
+
+
+def occasion(t: int = 1, seed: int = 7, **settings: object) -> Occasion:
+    noise = SeededNoise(Streams(seed).draw("release", t=t))
+    return Occasion(client="amazon", round=t, encoder="public", noise=noise, **settings)
+
+
+def view(seed: int, adjacency: Adjacency, per_class: int, radius: float, far: float) -> Viewpoint:
+    """Centres as a server would choose them that wants to do harm."""
+    centres = far * torch.randn(
+        CLASSES * per_class, DIM, generator=Streams(seed).draw("centres"), dtype=torch.float64
+    )
+    return Viewpoint(
+        centres=centres,
+        radius=radius,
+        per_class=per_class,
+        adjacency=counting_adjacency(adjacency, per_class),
+        total=120,
+    )
+
+
+def anchors(seed: int, scale: float = 1.0) -> Prototypes:
+    drawn = torch.randn(CLASSES, DIM, generator=Streams(seed).draw("anchors"))
+    return Prototypes(scale * drawn, torch.arange(CLASSES))

@@ -1,0 +1,138 @@
+"""Servers and clients that know how noisy what they hear is."""
+
+import pytest
+import torch
+
+from tests.frameworks.framework_cases import CLASSES, DIM, now
+from vpdr.client.fused import class_distances, combined, fitted_width
+from vpdr.frameworks import FRAMEWORKS, FedProto, ops
+from vpdr.frameworks.denoise import cleaned
+from vpdr.frameworks.pool import pool
+from vpdr.rng import Streams
+from vpdr.types import Prototypes, Step
+
+ANCHORED = ["fedproto", "fedpcl", "fpl", "fedplvm", "fedtgp", "mpft"]
+SMALL = {"fedtgp": {"epochs": 2}, "mpft": {"epochs": 1, "hidden": 8, "reduction": 2}}
+
+
+def uploads(noise: float, clients: int = 5, dim: int = DIM) -> list[Prototypes]:
+    """The same clean prototypes from everybody, with noise of this variance."""
+    clean = 2 * torch.randn(CLASSES, dim, generator=Streams(0).draw("clean"))
+    told = []
+    for client in range(clients):
+        drawn = torch.randn(CLASSES, dim, generator=Streams(1).draw("noise", client=client))
+        told.append(
+            Prototypes(clean + noise**0.5 * drawn, torch.arange(CLASSES), torch.full((CLASSES,), noise))
+        )
+    return told
+
+
+def step(seed: int = 0) -> Step:
+    rng = Streams(seed).draw("step")
+    features = torch.randn(6, DIM, generator=rng).requires_grad_()
+    logits = torch.randn(6, CLASSES, generator=rng)
+    return Step(features, logits, torch.tensor([0, 1, 2, 3, 0, 1]), features.detach(), torch.ones(6))
+
+
+def test_trust_is_signal_over_signal_and_noise() -> None:
+    vectors = torch.tensor([[2.0, 0.0], [-2.0, 0.0]])
+    anchors = Prototypes(vectors, torch.tensor([0, 1]), torch.tensor([2.0, 6.0]))
+    # |row - mean|² per coordinate is 2 for both: 2/4 and 2/8; a class without an anchor is not judged
+    assert ops.class_trust(anchors, 3).tolist() == [0.5, 0.25, 1.0]
+    assert ops.class_trust(Prototypes(vectors, torch.tensor([0, 1])), 3).tolist() == [1.0, 1.0, 1.0]
+    same = Prototypes(torch.ones(2, 2), torch.tensor([0, 1]), torch.tensor([1.0, 0.0]))
+    assert ops.class_trust(same, 2).tolist() == [0.0, 0.0]
+
+
+def test_the_pull_follows_the_trust() -> None:
+    vectors, labels = torch.randn(CLASSES, DIM, generator=Streams(3).draw("x")), torch.arange(CLASSES)
+    sure = Prototypes(vectors, labels, torch.zeros(CLASSES))
+    unsure = Prototypes(vectors, labels, torch.full((CLASSES,), 1e9))
+    told = ops.pull(step(), Prototypes(vectors, labels)).detach()
+    assert torch.equal(ops.pull(step(), sure), told)
+    assert ops.pull(step(), unsure).detach() < 1e-6 * told
+
+
+@pytest.mark.parametrize("name", ANCHORED)
+def test_what_is_mostly_noise_teaches_nothing(name) -> None:
+    """All terms but the client's own task vanish, so training falls back to what `local` does."""
+    framework = FRAMEWORKS[name](**SMALL.get(name, {}))
+
+    def shared(noise: float) -> float:
+        at = now(uploads(noise))
+        broadcast, _ = framework.generate(uploads(noise), framework.start(at), at)
+        losses = framework.losses(step(), framework.unpack(framework.pack(broadcast)))
+        return sum(abs(float(value.detach())) for term, value in losses.items() if term != "task")
+
+    assert shared(1e6) < 0.2 * shared(1e-6)
+
+
+def test_a_server_reads_clients_and_classes_together() -> None:
+    told = uploads(4.0, dim=256)
+    lacking = told[0].vectors.clone()
+    lacking[2] = 1e4  # one client does not have class 2, and says so
+    variances = told[0].variances.clone()
+    variances[2] = 1e10
+    told[0] = Prototypes(lacking, told[0].labels, variances)
+    clean = 2 * torch.randn(CLASSES, 256, generator=Streams(0).draw("clean"))
+    at = now(told, dim=256)
+    broadcast, _ = FedProto().generate(told, {}, at)
+    error = (broadcast.vectors - clean).square().mean(1)
+    assert (error < 4.0 / 4).all()  # a plain mean of five would have 0.8, and class 2 would be lost
+    assert broadcast.variances is not None
+    assert broadcast.variances.dtype is torch.float32
+    each = cleaned(pool(told, at), CLASSES).each
+    assert (each.vectors[2] - clean[2]).square().mean() < 2
+
+
+def test_shares_of_a_plan_are_kept() -> None:
+    labels = torch.arange(CLASSES)
+    noise = torch.full((CLASSES,), 1e-4)
+    one, two = (Prototypes(torch.eye(CLASSES, DIM) * s, labels, noise) for s in (1.0, 3.0))
+    for weights, nearer in ((torch.tensor([[1e3], [1.0]]), 1.0), (torch.tensor([[1.0], [1e3]]), 3.0)):
+        at = now([one, two], weights=weights.expand(2, CLASSES).contiguous())
+        broadcast, _ = FedProto().generate([one, two], {}, at)
+        told = float(broadcast.vectors[0, 0])
+        assert abs(told - nearer) < abs(told - (4 - nearer))
+
+
+def test_without_published_noise_nothing_changes() -> None:
+    told = [Prototypes(upload.vectors, upload.labels) for upload in uploads(1.0)]
+    broadcast, _ = FedProto().generate(told, {}, now(told))
+    assert broadcast.variances is None
+    torch.testing.assert_close(broadcast.vectors, torch.stack([t.vectors for t in told]).mean(0))
+
+
+def test_fused_by_hand() -> None:
+    """Three classes, of which the client has 0 and 1 in equal parts."""
+    guess = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.4, 0.4, 0.2]], dtype=torch.float64).log()
+    logits = torch.tensor([[0.2, 0.8, 1e-9], [0.9, 0.1, 1e-9], [0.5, 0.5, 1e-9]], dtype=torch.float64).log()
+    told = combined(guess, logits, torch.tensor([9.0, 9.0, 0.0], dtype=torch.float64)).exp()
+    # the head turns the first sample over: 0.8 · (0.3·0.8) / (0.5·0.2 + 0.3·0.8)
+    expected = torch.tensor([[8 / 34, 0.8 * 24 / 34, 0.2], [0.36, 0.04, 0.6], [0.4, 0.4, 0.2]])
+    torch.testing.assert_close(told, expected.double())
+    assert told.argmax(1)[:2].tolist() == [1, 2]
+    nobody = combined(guess, logits, torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(nobody, guess)
+
+
+def test_noisy_anchors_leave_the_decision_to_the_head() -> None:
+    """The width of anchors that say nothing is large, so that they prefer no class."""
+    rng = Streams(2).draw("x")
+    features, labels = torch.randn(300, 16, generator=rng), torch.arange(300) % 3
+    clear = Prototypes(torch.eye(3, 16) * 8, torch.arange(3))
+    vague = Prototypes(torch.randn(3, 16, generator=rng) * 8, torch.arange(3))
+    shifted = features + clear.vectors[labels]
+    widths = [fitted_width(class_distances(shifted, known, 3), labels) for known in (clear, vague)]
+    sure, unsure = (
+        (-class_distances(shifted, known, 3) / width).softmax(1).max(1).values.mean()
+        for known, width in zip((clear, vague), widths, strict=True)
+    )
+    assert sure > 0.95
+    assert unsure < 0.5
+
+
+def test_distances_are_to_the_nearest_anchor_of_a_class() -> None:
+    anchors = Prototypes(torch.tensor([[0.0], [4.0], [9.0]]), torch.tensor([0, 0, 2]))
+    apart = class_distances(torch.tensor([[3.0]]), anchors, 3)
+    assert apart.tolist() == [[1.0, float("inf"), 36.0]]

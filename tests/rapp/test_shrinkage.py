@@ -1,0 +1,129 @@
+"""Reading many noisy prototypes together."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vpdr.prototypes.james_stein import Guard, anova_james_stein
+from vpdr.prototypes.shrinkage import blup, fitted_components
+from vpdr.rng import Streams
+
+
+def grid(seed: int, shape: tuple[int, ...], scales: tuple[float, float, float, float]) -> torch.Tensor:
+    """Clean prototypes with known components: grand, class, client, rest."""
+    m, c, d = shape
+    streams = Streams(seed)
+
+    def draw(name: str, *size: int) -> torch.Tensor:
+        return torch.randn(*size, d, generator=streams.draw(name), dtype=torch.float64)
+
+    grand, by_class, by_client, rest = scales
+    return (
+        grand**0.5 * draw("grand", 1, 1)
+        + by_class**0.5 * draw("class", 1, c)
+        + by_client**0.5 * draw("client", m, 1)
+        + rest**0.5 * draw("rest", m, c)
+    )
+
+
+def noisy(clean: torch.Tensor, variances: torch.Tensor, seed: int) -> torch.Tensor:
+    drawn = torch.randn(clean.shape, generator=Streams(seed).draw("noise"), dtype=torch.float64)
+    return clean + variances.sqrt()[..., None] * drawn
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), m=st.integers(1, 6), c=st.integers(1, 6), d=st.integers(1, 40))
+def test_it_is_the_best_linear_guess(seed, m, c, d) -> None:
+    """Henderson's equations against the textbook formula, computed densely."""
+    variances = torch.rand(m, c, generator=Streams(seed).draw("v"), dtype=torch.float64) * 3 + 1e-3
+    given_ = noisy(grid(seed, (m, c, d), (1.0, 2.0, 0.5, 0.1)), variances, seed)
+    found = blup(given_, variances)
+    part = found.components
+    one, eye = np.ones, np.eye
+    between = (
+        part.grand
+        + part.classes * np.kron(one((m, m)), eye(c))
+        + part.clients * np.kron(eye(m), one((c, c)))
+        + part.rest * eye(m * c)
+    )
+    total = between + np.diag(variances.flatten().numpy())
+    expected = between @ np.linalg.solve(total, given_.reshape(m * c, d).numpy())
+    np.testing.assert_allclose(found.each.reshape(m * c, d).numpy(), expected, atol=1e-8)
+    common = part.grand + part.classes * np.kron(one((1, m)), eye(c))
+    np.testing.assert_allclose(
+        found.shared.numpy(), common @ np.linalg.solve(total, given_.reshape(m * c, d).numpy()), atol=1e-8
+    )
+    unknown = part.grand + part.classes - np.einsum("ij,ji->i", common, np.linalg.solve(total, common.T))
+    np.testing.assert_allclose(found.variances.numpy(), unknown, atol=1e-8)
+
+
+def test_components_are_found() -> None:
+    variances = torch.rand(12, 10, generator=Streams(1).draw("v"), dtype=torch.float64) * 2
+    part = fitted_components(noisy(grid(1, (12, 10, 2000), (3.0, 2.0, 1.0, 0.5)), variances, 1), variances)
+    assert part.classes == pytest.approx(2.0, rel=0.5)
+    assert part.clients == pytest.approx(1.0, rel=0.5)
+    assert part.rest == pytest.approx(0.5, rel=0.2)
+
+
+def test_pure_noise_says_nothing_and_no_noise_says_everything() -> None:
+    noise = torch.full((4, 10), 5.0, dtype=torch.float64)
+    nothing = blup(noisy(torch.zeros(4, 10, 512, dtype=torch.float64), noise, 3), noise).each
+    assert nothing.square().mean() < 0.05 * 5
+    clean = grid(3, (4, 10, 512), (1.0, 1.0, 1.0, 1.0))
+    kept = blup(clean, torch.full((4, 10), 1e-12, dtype=torch.float64))
+    torch.testing.assert_close(kept.each, clean, atol=1e-5, rtol=1e-5)
+    exact = blup(clean, torch.zeros(4, 10, dtype=torch.float64))
+    torch.testing.assert_close(exact.each, clean, atol=1e-5, rtol=1e-5)
+
+
+def test_shrinking_helps_most_where_noise_is_largest() -> None:
+    clean = grid(5, (4, 10, 512), (1.0, 1.0, 0.2, 0.2))
+    variances = torch.ones(4, 10, dtype=torch.float64)
+    variances[0, :5] = 1e6  # a client that does not have these classes
+    given_ = noisy(clean, variances, 5)
+    found = blup(given_, variances)
+    raw, left = ((x - clean).square().mean(2) for x in (given_, found.each))
+    assert (left < raw).all()
+    assert left[0, :5].max() < 1.0  # filled in from the others: better than the grand mean alone
+    assert left[1:].mean() < 0.5 * raw[1:].mean()
+
+
+def test_a_balanced_case_by_hand() -> None:
+    """Two clients, two classes, one coordinate: grand 1, class ±2, client ±0.5, rest 0."""
+    given_ = torch.tensor([[[3.5], [-0.5]], [[2.5], [-1.5]]], dtype=torch.float64)
+    told = anova_james_stein(given_, 0.5, Guard(strictness=0.0))
+    # energies 4·1, 2·(4+4)=16, 2·(.25+.25)=1, 0; noise .5 each: factors 7/8, 31/32, 1/2, 0
+    expected = 0.875 + 31 / 32 * torch.tensor([2.0, -2.0]) + 0.5 * torch.tensor([[0.5], [-0.5]])
+    torch.testing.assert_close(told[..., 0], expected.double())
+
+
+def test_the_guard_stops_what_may_be_noise() -> None:
+    noise = torch.ones(4, 10, dtype=torch.float64)
+    given_ = noisy(torch.zeros(4, 10, 256, dtype=torch.float64), noise, 8)
+    assert not anova_james_stein(given_, 1.0, Guard(strictness=4.0)).any()
+    floor = anova_james_stein(given_, 1.0, Guard(strictness=4.0, floor=0.02))
+    spread = given_.mean(0) - given_.mean((0, 1))
+    torch.testing.assert_close(floor, (0.02 * spread).expand(4, -1, -1))
+    bins = torch.arange(256).tensor_split(4)
+    assert anova_james_stein(given_ + 3, 1.0, bins=bins).mean() == pytest.approx(3, rel=0.1)
+
+
+def test_both_forms_agree_where_both_apply() -> None:
+    clean = grid(9, (4, 10, 512), (2.0, 1.0, 0.5, 0.2))
+    noise = torch.ones(4, 10, dtype=torch.float64)
+    given_ = noisy(clean, noise, 9)
+    first = (blup(given_, noise).each - clean).square().mean()
+    second = (anova_james_stein(given_, 1.0, Guard(strictness=0.0)) - clean).square().mean()
+    assert float(first) == pytest.approx(float(second), rel=0.1)
+
+
+def test_a_hundred_clients_take_less_than_a_second() -> None:
+    noise = torch.ones(100, 10, dtype=torch.float64)
+    given_ = noisy(grid(2, (100, 10, 512), (1.0, 1.0, 1.0, 1.0)), noise, 2)
+    begin = time.perf_counter()
+    blup(given_, noise)
+    assert time.perf_counter() - begin < 1
