@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from flower_rounds import family
+
 from vpdr.flower.deployment import Deployment
 from vpdr.flower.offline import go_offline
 from vpdr.flower.post import ServerTerms
@@ -33,6 +35,18 @@ def seconds(record: dict) -> float:
     return statistics.median(each["seconds"]["exchange"] for each in record["exchange"]["messages"])
 
 
+def processor_seconds(roots: list[int]) -> float:
+    """Of processes and all that came from them, the dead ones included."""
+    total = 0
+    for process in {member for root in roots for member in family(root)}:
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        total += sum(int(field) for field in fields[11:15])  # own and children's, in user and system mode
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> int:
     go_offline()
     plan = load_experiment("paper", Wishes(settings=SETTINGS)).arms[0].plan
@@ -40,13 +54,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         alone = seconds(simulate_in_process(plan, Path(folder) / "process"))
         with Deployment(folder=Path(folder) / "up", plan=plan, secure=secure) as deployment:
+            nodes = [deployment.processes.running[home.name].pid for home in deployment.homes]
+            before = processor_seconds(nodes)
             deployment.submit(ServerTerms(clients=4, minimum=4))
-            taken = seconds(deployment.result())
+            record = deployment.result()
+            used = processor_seconds(nodes) - before
+    taken, asked = seconds(record), 1 + len(record["exchange"]["messages"])
     how = "TLS and node keys" if secure else "no TLS"
     print(
         f"4 nodes, {how}, load {os.getloadavg()[0]:.1f}: {taken:.1f} s a round, {alone:.2f} s in one process"
     )
     print(f"overhead of a round: {taken - alone:.1f} s")
+    print(f"processor time of a message and node: {used / (4 * asked):.1f} s")
     return 0
 
 
