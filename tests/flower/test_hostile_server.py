@@ -62,6 +62,28 @@ def test_a_broadcast_of_nans_is_refused(tmp_path: Path, value: float) -> None:
     assert (home.path / "runs" / f"{RUN}.pt").read_bytes() == before
 
 
+def huge(framework: str) -> dict[str, torch.Tensor]:
+    """Finite, and of the right shapes."""
+    if framework == "fedproto":
+        return {"global.vectors": torch.full((4, 12), 1e30), "global.labels": torch.arange(4)}
+    shapes = {"down": (1, 12), "up": (12, 1), "hidden.weight": (8, 12), "hidden.bias": (8,)}
+    shapes |= {"out.weight": (4, 8), "out.bias": (4,)}
+    return {name: torch.full(shape, 1e38) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("framework", ["fedproto", "mpft"])
+def test_a_broadcast_that_would_break_the_model_changes_nothing(tmp_path: Path, framework: str) -> None:
+    plan = tiny(f"framework.kind={framework}")
+    home = one_home(tmp_path, plan)
+    reply_to(home, errand_record(opening(plan)))
+    before = (home.path / "runs" / f"{RUN}.pt").read_bytes()
+    broadcast = huge(framework)
+    errand = opening(plan, hop=2, learn=True, broadcast=broadcast)
+    assert refusal(reply_to(home, errand_record(errand))) == "broadcast"
+    assert paid(home) == 1
+    assert (home.path / "runs" / f"{RUN}.pt").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     "broadcast",
     [

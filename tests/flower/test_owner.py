@@ -1,6 +1,7 @@
 """The owner decides: policy, ledger, dataset, lock."""
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -284,8 +285,20 @@ def test_a_policy_that_anybody_can_write_is_none(tmp_path: Path) -> None:
     assert refusal.value.code is Code.NO_POLICY
 
 
-def test_notes_do_not_fill_the_disk(tmp_path: Path) -> None:
+def test_notes_do_not_fill_the_disk(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("vpdr.flower.home.LONGEST_LOG", 10_000)
     home = Home(tmp_path)
-    for _ in range(2500):
+    for _ in range(50):
         home.note("x" * 10_000)
-    assert (tmp_path / "refusals.log").stat().st_size < 1_001_000
+    assert (tmp_path / "refusals.log").stat().st_size < 11_000
+
+
+def test_the_owner_sees_what_the_server_does_not(tmp_path: Path) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    changed(home.path, ('metrics = "everything"', 'metrics = "nothing"'))
+    answer(home, opening(plan))
+    (line,) = (home.path / "measured.jsonl").read_text().splitlines()
+    told = json.loads(line)
+    assert (told["run"], told["round"]) == (RUN, 0)
+    assert "head" in told["accuracy"]["own"]

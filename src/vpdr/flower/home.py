@@ -21,9 +21,10 @@ from vpdr.flower.policy import Policy, read_policy
 from vpdr.flower.purse import purse_of
 from vpdr.flower.refusals import Code, Refused
 from vpdr.privacy import LedgerFile
+from vpdr.records.store import plain
 
 RUNS_KEPT = 8  # a server that starts run after run must not fill the owner's disk
-LONGEST_NOTE, LONGEST_LOG = 500, 1_000_000  # nor one that asks for the impossible again and again
+LONGEST_NOTE, LONGEST_LOG = 500, 10_000_000  # nor one that asks for the impossible again and again
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -109,8 +110,15 @@ class Home:
 
     def note(self, what: str) -> None:
         """Tell the owner, and nobody else, what went wrong."""
-        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {' '.join(what.split())[:LONGEST_NOTE]}\n"
-        descriptor = os.open(self.path / "refusals.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        text = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {' '.join(what.split())[:LONGEST_NOTE]}\n"
+        self._append("refusals.log", text)
+
+    def keep(self, measured: Mapping[str, Any]) -> None:
+        """The client's own measurements, for the owner, whatever the server is told of them."""
+        self._append("measured.jsonl", json.dumps(plain(measured)) + "\n")
+
+    def _append(self, name: str, line: str) -> None:
+        descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "a", encoding="utf-8") as file:
             if file.tell() < LONGEST_LOG:
                 file.write(line)

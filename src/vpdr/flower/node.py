@@ -1,6 +1,7 @@
 """A client answers: policy first, then its lock, its data, its work, its ledger, and only then a reply."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,8 @@ from vpdr.plan.plan import Plan
 from vpdr.privacy import BudgetExceeded
 from vpdr.privacy.entries import pack_entry
 from vpdr.types import Prototypes
+
+MOST = 1e6  # of a coordinate that a client would be drawn to
 
 
 def greet(home: Home, plan: Plan) -> str:
@@ -51,7 +54,9 @@ def answer(home: Home, errand: Errand) -> Answer:
             "upload": None if given.upload is None else given.upload.arrays(),
             "facts": dict(given.facts),
         }
+        told = state.pop("told")
         home.save(errand.run, {**state, "identity": errand.plan.identity, "answer": packed})
+        home.keep({"run": errand.run, "round": errand.hop - 1, **told})
         return given
 
 
@@ -89,6 +94,7 @@ def _work(client: Client, errand: Errand, policy: Policy) -> tuple[Answer, dict[
         heard = _checked(client, errand.broadcast)
         with clock.phase("finetune"):
             losses = dict(client.finetune(heard, errand.hop - 1))
+        _check_health(client, losses)
     told = {"losses": losses, **measures(client), "seconds": dict(clock.seconds)}
     upload, why = None, ""
     if errand.release:
@@ -122,9 +128,20 @@ def _checked(client: Client, arrays: Mapping[str, Tensor]) -> Any:
     return heard
 
 
+def _check_health(client: Client, losses: Mapping[str, float]) -> None:
+    """Finite numbers can still be so large that a model breaks on them; then it stays as it was."""
+    if not all(math.isfinite(value) for value in losses.values()):
+        raise Refused(Code.BROADCAST, "the losses are not finite")
+    for part in (client.model.encoder, client.model.head):
+        if not all(bool(torch.isfinite(values).all()) for values in part.state_dict().values()):
+            raise Refused(Code.BROADCAST, "the model did not survive it")
+
+
 def _plausible(anchors: Prototypes, client: Client) -> bool:
     width, labels = client.shard.train.public.shape[1], anchors.labels
     if anchors.vectors.ndim != 2 or labels.ndim != 1 or anchors.vectors.shape != (len(labels), width):
+        return False
+    if float(anchors.vectors.abs().max() if len(labels) else 0) > MOST:
         return False
     return not len(labels) or (int(labels.min()) >= 0 and int(labels.max()) < client.habits.classes)
 
