@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -99,6 +99,7 @@ class Scene:
     keep: Callable[[Gallery], None] = forgotten
 
 
+@runtime_checkable
 class Attack(Protocol):
     """One adversary who watches a run. Guarantee: it changes neither a client nor a draw of the run."""
 

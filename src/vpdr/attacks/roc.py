@@ -45,7 +45,8 @@ class Ranking:
     def metrics(self) -> Float[Tensor, "c k 5"]:
         """AUC (ties count one half), TPR at 1 % FPR in two readings, advantage, best F1."""
         inside, outside = self.inside[:, None], self.outside[:, None]
-        advantage = self._best(self.taken * (1 / inside + 1 / outside) - self.seen / outside)
+        whole = self._best(self.taken * (inside + outside) - self.seen * inside)  # exact: counts, not rates
+        advantage = whole.double() / (self.inside * self.outside)
         best_f1 = self._best(self.taken * (2 / (inside + self.seen)))
         step, nearest = self._tail()
         found = [self.auc(), step / self.inside, nearest / self.inside, advantage.clamp(min=0), best_f1]

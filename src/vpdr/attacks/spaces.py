@@ -7,7 +7,7 @@ personal part follows is decided in `path_of`.
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,7 @@ _LEVELS = 255.0  # a backbone reads pictures from 0 to 255
 Path = Callable[[Tensor], Tensor]  # inputs to features, differentiable
 
 
+@runtime_checkable
 class Space(Protocol):
     """A set of inputs, by unconstrained variables of one shape."""
 

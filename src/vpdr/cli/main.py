@@ -10,8 +10,10 @@ import click
 import typer
 
 from vpdr.cli.attack import attack
+from vpdr.cli.audit import run_audit
 from vpdr.cli.calibrate import calibrate
 from vpdr.cli.data import data
+from vpdr.cli.doctor import doctor
 from vpdr.cli.ledger import ledger
 from vpdr.cli.list import list_results
 from vpdr.cli.reproduce import reproduce
@@ -34,6 +36,8 @@ app.add_typer(data, name="data")
 app.command()(reproduce)
 app.command("list")(list_results)
 app.command()(results)
+app.command("audit")(run_audit)
+app.command()(doctor)
 
 
 @app.callback()

@@ -1,0 +1,76 @@
+"""`vpdr attack` and `vpdr run --attack`, as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.engines.conftest import TINY
+from vpdr.cli import main
+
+SETTINGS = [part for setting in TINY for part in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert main(["run", "paper", "--out", str(out), "--quiet", *SETTINGS]) == 0
+    return out
+
+
+def test_a_run_with_attacks_tells_them(capsys, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    chosen = ["--attack", "fsh,mia", "--attack-rounds", "1,3", "--attack-steps", "8", "--attack-stronger"]
+    assert main(["run", "paper", "--out", str(out), *chosen, *SETTINGS]) == 0
+    told = capsys.readouterr().out
+    assert "fsh: 12 targets a round, at most 8 steps, 2 rounds" in told
+    assert "mia, phi = client, 2 rounds" in told
+    assert "ROC-AUC, accumulated" in told
+    assert "meaningless" in told
+    assert (out / "attacks" / "roc.svg").exists()
+    page = (out / "report.html").read_text()
+    assert 'id="attacks"' in page
+    assert "ROC of the membership attackers" in page
+
+
+def test_attack_afterwards(capsys, folder: Path) -> None:
+    assert main(["attack", str(folder), "--attack", "mia,fsh", "--rounds", "2", "--steps", "6"]) == 0
+    told = capsys.readouterr().out
+    assert "Top-1 hit" in told
+    content = json.loads((folder / "attacks.json").read_text())
+    assert content["schema"] == "vpdr-attacks"
+    assert set(content["attacks"]) == {"mia", "fsh"}
+    assert "attacks" not in json.loads((folder / "record.json").read_text())
+    assert "Reconstruction" in (folder / "report.html").read_text()
+
+
+def test_attack_as_json(capsys, folder: Path) -> None:
+    assert main(["attack", str(folder), "--phi", "initial", "--no-stronger", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["attacks"]["mia"]["phi"] == "initial"
+    assert content["attacks"]["mia"]["stronger"] == {}
+
+
+def test_a_comparison_carries_its_attacks(capsys, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    arguments = ["run", "paper", "--methods", "none,igpp", "--jobs", "1", "--attack", "mia", "--no-uploads"]
+    assert main([*arguments, "--out", str(out), "--json", *SETTINGS]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    for method in summary["settings"][""]["methods"].values():
+        assert 0 <= method["metrics"]["mia.auc"]["mean"] <= 1
+    assert not list(out.rglob("round-*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["attack", "nowhere"], "holds no finished run"),
+        (["run", "paper", "--attack", "mai"], "attacks must be among mia, fsh"),
+        (["run", "paper", "--attack", "mia", "--attack-phi", "x"], "phi must be one of"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, arguments, words) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1

@@ -1,0 +1,98 @@
+"""`vpdr audit`, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.engines.conftest import tiny
+from vpdr.audits.requests import from_run
+from vpdr.cli import main
+from vpdr.engines.runner import run_plan
+
+FEW = ("--trials", "30", "--rounds", "1", "--seed", "3")
+QUICK = ("--trials", "60", "--rounds", "2", "--seed", "3")
+
+
+def answer(capsys, *arguments: str, code: int = 0) -> dict:
+    assert main(["audit", *arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_sound_mechanism_passes(capsys) -> None:
+    found = answer(capsys, "--mechanism", "igpp", "--epsilon", "1", *QUICK)
+    assert found["refuted"] is False
+    assert found["claimed"]["epsilon"] == pytest.approx(1, abs=1e-3)
+    assert found["claimed"]["level"] == "proved"
+    assert found["certified_epsilon"] < 1
+    assert found["trials"] == 60
+    assert found["judged"] == 42
+
+
+def test_the_same_seed_gives_the_same_bound(capsys) -> None:
+    first, second = (answer(capsys, "--epsilon", "8", *FEW) for _ in range(2))
+    for found in (first, second):
+        found.pop("seconds")
+    assert first == second
+
+
+def test_the_published_claim_on_kmeans_is_refuted_by_itself(capsys) -> None:
+    assert main(["audit", "--mechanism", "igpp", "--summariser", "kmeans", *FEW]) == 1
+    told = capsys.readouterr().out
+    assert 'refuted: claimed "as published" epsilon 1' in told
+    assert "whatever the distribution" in told
+    assert "only if the trade-off is Gaussian" in told
+
+
+def test_a_personal_encoder_is_replayed_and_refuted(capsys) -> None:
+    learning = ("benchmark.samples=512", "model.dim=8", "train.epochs=1", "train.batch=64", "train.lr=0.02")
+    settings = [part for each in learning for part in ("--set", each)]
+    options = ("--encoder", "personal", "--rounds", "3", "--trials", "20", "--seed", "1")
+    found = answer(capsys, *options, "--pair", "mislabelled", *settings, code=1)
+    assert found["replayed_training"] is True
+    assert found["claimed"]["level"] == "conditional"
+
+
+def test_strict_passes_with_a_hostile_server(capsys) -> None:
+    options = ("--adjacency", "replace-one", "--server", "hostile", "--trials", "60", "--rounds", "1")
+    found = answer(capsys, *options, "--seed", "1")
+    assert found["audited"]["summariser"] == "ClassSums"
+    assert found["refuted"] is False
+
+
+@pytest.mark.parametrize(
+    ("source", "refuted"), [("strict", False), ("paper", True)], ids=["strict", "kmeans clusters"]
+)
+def test_a_runs_folder(capsys, tmp_path: Path, source, refuted) -> None:
+    rule = ("release.summariser=kmeans", "release.encoder=public") if refuted else ()
+    plan = tiny("run.rounds=2", *rule, source=source)
+    run_plan(plan, tmp_path / "run")
+    found = answer(capsys, str(tmp_path / "run"), "--trials", "30", "--seed", "1", code=int(refuted))
+    assert found["refuted"] is refuted
+    assert found["claimed"]["releases"] == plan.releases
+    assert found["audited"]["dim"] == 12
+    assert from_run(tmp_path / "run", ["model.dim=20"]).subject.dim == 20
+
+
+MISTAKES = {
+    "unknown mechanism": (["--mechanism", "igp"], "did you mean 'igpp'"),
+    "unknown encoder": (["--encoder", "secret"], "unknown encoder"),
+    "unknown server": (["--server", "kind"], "unknown server"),
+    "unknown pair": (["--pair", "twins"], "antipodal, mislabelled, restless"),
+    "means with private counts": (["--adjacency", "replace-one", "--summariser", "means"], "sums"),
+    "too few trials": (["--trials", "3"], "at least 20"),
+    "sure of everything": (["--confidence", "1"], "confidence"),
+    "no such folder": (["nowhere"], "holds no run"),
+    "folder and options": (["nowhere", "--epsilon", "2"], "already decides --epsilon"),
+    "nothing is sent": (["--set", "framework.kind=local"], "sends nothing"),
+    "negative seed": (["--seed", "-1"], "seed"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line(capsys, case) -> None:
+    arguments, words = MISTAKES[case]
+    assert main(["audit", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
