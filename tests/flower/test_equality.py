@@ -36,11 +36,13 @@ def test_the_numbers_are_those_of_vpdr_run(tmp_path: Path, case: str) -> None:
         assert (tmp_path / "flower" / "ledgers" / ledger.name).read_bytes() == ledger.read_bytes()
 
 
-def test_the_strict_preset_stays_proved(tmp_path: Path) -> None:
-    plan = tiny(source="strict")
+@pytest.mark.parametrize("framework", ["fedproto", "fpl", "mpft"])
+def test_the_strict_preset_stays_proved(tmp_path: Path, framework: str) -> None:
+    plan = tiny(f"framework.kind={framework}", "release.count=2", source="strict")
     record = simulate_in_process(plan, tmp_path / "flower")
     assert without_exchange(record) == without_exchange(run_plan(plan, tmp_path / "run").record)
     assert record["privacy"]["level"] == "proved"
+    assert record["exchange"]["dropped"] == 0
 
 
 def test_real_noise_is_not_the_seeds(tmp_path: Path) -> None:
