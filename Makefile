@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint statistics embedded benchmark clean
+.PHONY: help setup demo test lint statistics embedded deployment results benchmark clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ statistics: $(READY) ## long statistical tests (half a minute)
 
 embedded: $(READY) ## every framework on real digits with the real backbone (some minutes)
 	$(BIN)/python -m pytest -m embedded
+
+deployment: $(READY) ## SuperLink and SuperNodes as processes with TLS and node keys (some minutes)
+	$(BIN)/python -m pytest -m deployment
+
+results: $(READY) ## write RESULTS.md from the summaries in results/
+	$(BIN)/vpdr results results --out RESULTS.md
 
 benchmark: $(READY) ## cost of a release, speed of a run, growth with clients
 	$(BIN)/python benchmarks/release_cost.py

@@ -1,4 +1,4 @@
-"""What one release costs: none, IGPP and VPP on the same features in the same process.
+"""What one release costs: none, IGPP, VPP and a stage of RAPP on the same features in the same process.
 
     python benchmarks/release_cost.py            # prints a table, exits 1 if VPP costs more than 3 times IGPP
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from vpdr import Adjacency, Budget, ClassSums, Identity, Igpp, Occasion, Vpp
+from vpdr import Adjacency, Budget, ClassSums, Geometry, Identity, Igpp, Occasion, Rapp, Vpp
 from vpdr.rng import Streams
 
 SAMPLES, DIM, CLASSES, REPEATS, LIMIT = 10_000, 512, 10, 15, 3.0
@@ -39,11 +39,21 @@ def main() -> int:
     igpp = Igpp.calibrated(budget, 20, clip_norm=5.0)
     private_counts = Igpp.calibrated(budget, 20, clip_norm=5.0, adjacency=Adjacency.REPLACE_ONE)
     vpp = Vpp.calibrated(budget, 20, clip_norm=5.0, dim=DIM)
+    rapp = Rapp.calibrated(
+        budget,
+        5,
+        clip_norm=5.0,
+        classes=CLASSES,
+        geometry=Geometry.plain(DIM),
+        adjacency=Adjacency.REPLACE_ONE,
+    )
+    later = Occasion(memory=rapp.release(vectors, labels).memory)
     cost = {
         "none": seconds(lambda: Identity().release(vectors, labels)),
         "igpp": seconds(lambda: igpp.release(vectors, labels)),
         "igpp, sums with noisy counts": seconds(lambda: private_counts.release(vectors, labels, sums)),
         "vpp": seconds(lambda: vpp.release(vectors, labels)),
+        "rapp, one stage": seconds(lambda: rapp.release(vectors, labels, later)),
     }
     print(f"{SAMPLES} samples, {DIM} dimensions, {CLASSES} classes, {torch.get_num_threads()} threads")
     print(f"python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}")

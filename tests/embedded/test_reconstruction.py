@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from vpdr.attacks.folding import FoldedLite0
+from vpdr.attacks.folding import folded
 from vpdr.attacks.inversion import Search, invert
 from vpdr.attacks.spaces import PictureSpace
 from vpdr.data.quickstart import load_quickstart
-from vpdr.encoder import POOLED_DIM, load_lite0, make_path
+from vpdr.encoder import load_backbone, path_of
 from vpdr.rng import Streams
 
 pytestmark = pytest.mark.embedded
@@ -17,23 +17,23 @@ PIXELS, TARGETS = 64, 4
 
 @pytest.fixture(scope="module")
 def space() -> PictureSpace:
-    path = make_path("random", POOLED_DIM, 512, rng=Streams(0).draw("projection"))
-    return PictureSpace(PIXELS, FoldedLite0(load_lite0()), path.projection, path.scale)
+    backbone = load_backbone("efficientnet_lite0", pixels=PIXELS)
+    path = path_of(backbone, "random", 512, rng=Streams(0).draw("projection"))
+    return PictureSpace(folded(backbone), path)
 
 
 def prototypes(space: PictureSpace) -> torch.Tensor:
     """Class means of real digits."""
     domain = load_quickstart(200).domains[0]
-    pooled = load_lite0().pooled(domain.images, pixels=PIXELS)
-    features = space.scale * space.projection(pooled)
+    features = space.path(space.backbone.pooled(domain.images))
     labels = torch.from_numpy(domain.labels)
     return torch.stack([features[labels == label].mean(0) for label in range(TARGETS)])
 
 
 def test_folding_changes_no_feature(space) -> None:
     images = torch.rand(2, 3, PIXELS, PIXELS, generator=Streams(0).draw("images"))
-    plain = load_lite0().features((images * 255 - 127) / 128)
-    assert torch.allclose(space.pooled(images), plain, atol=1e-3)
+    plain = space.path(load_backbone("efficientnet_lite0", pixels=PIXELS).features(255 * images))
+    assert torch.allclose(space.public(images), plain, atol=1e-3)
 
 
 def test_without_privacy_the_feature_is_found(space) -> None:

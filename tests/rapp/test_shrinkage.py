@@ -54,11 +54,24 @@ def test_it_is_the_best_linear_guess(seed, m, c, d) -> None:
     expected = between @ np.linalg.solve(total, given_.reshape(m * c, d).numpy())
     np.testing.assert_allclose(found.each.reshape(m * c, d).numpy(), expected, atol=1e-8)
     common = part.grand + part.classes * np.kron(one((1, m)), eye(c))
+    solved = np.linalg.solve(total, given_.reshape(m * c, d).numpy())
+    share = 1 / (part.rest + variances.numpy())
+    share = share / share.sum(0)
+    rest = (part.rest * solved).reshape(m, c, d)  # what the class adds at one client only
     np.testing.assert_allclose(
-        found.shared.numpy(), common @ np.linalg.solve(total, given_.reshape(m * c, d).numpy()), atol=1e-8
+        found.shared.numpy(), common @ solved + (share[..., None] * rest).sum(0), atol=1e-8
     )
     unknown = part.grand + part.classes - np.einsum("ij,ji->i", common, np.linalg.solve(total, common.T))
-    np.testing.assert_allclose(found.variances.numpy(), unknown, atol=1e-8)
+    assert (found.variances.numpy() >= unknown - 1e-8).all()
+
+
+def test_a_class_that_one_client_has_is_that_clients() -> None:
+    """Nobody can tell its class part from its client part: the shared prototype must hold both."""
+    clean = grid(6, (4, 12, 256), (1.0, 1.0, 0.0, 0.0))
+    variances = torch.full((4, 12), 1e8, dtype=torch.float64)
+    variances[torch.arange(12) % 4, torch.arange(12)] = 0.1
+    found = blup(noisy(clean, variances, 6), variances)
+    assert (found.shared - clean[0]).square().mean() < 0.2
 
 
 def test_components_are_found() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.reproduce.reproduction_cases import SETTINGS, SMALL
 from vpdr.cli import main
+from vpdr.engines.runner import run_plan
 from vpdr.reproduce.reproduction import Reproduction, reproduce
 from vpdr.reproduce.running import Company
 from vpdr.reproduce.wish import Wish
@@ -92,6 +93,20 @@ def test_a_figure_is_drawn(name: str, tmp_path: Path, capsys) -> None:
     assert all(claim["verdict"] != "agrees" for claim in summary.get("claims", []))  # it is only a smoke run
 
 
+def test_attacks_fill_their_columns_also_afterwards(tmp_path: Path, capsys) -> None:
+    wish = Wish(settings=SMALL, smoke=True, seeds="0")
+    before = Reproduction.of("attack-office", wish, tmp_path)
+    job = before.jobs[0]
+    run_plan(job.plan, job.out)  # made without attacks: it is played again
+    assert before.left == len(before.jobs)
+    assert run("attack-office", "--smoke", "--seeds", "0", "--out", str(tmp_path), "--json") == 0
+    lines = json.loads(capsys.readouterr().out)["lines"]
+    assert all({"auc", "advantage", "advantage by chance"} <= line["metrics"].keys() for line in lines)
+    assert lines[0]["paper"]["cffd"] == 257.7
+    assert "cffd" not in lines[0]["metrics"]  # nobody asked for reconstructions
+    assert before.left == 0
+
+
 def test_the_list_needs_nothing(capsys) -> None:
     assert main(["reproduce", "--list", "--json"]) == 0
     found = {each["id"]: each["runs"] for each in json.loads(capsys.readouterr().out)["ids"]}
@@ -107,6 +122,7 @@ def test_the_list_needs_nothing(capsys) -> None:
         (["reproduce", "table1", "--data", "pacs"], "--data needs"),
         (["reproduce", "table1", "--data", "pacs=gone"], "there is no"),
         (["reproduce", "table1", "--seeds", "x", "--smoke"], "seeds must look like"),
+        (["reproduce", "table1", "--smoke", "--attack", "mia"], "has no column for attacks"),
         (["list", "gone"], "there is no folder gone"),
         (["results", "gone"], "there is no gone"),
     ],

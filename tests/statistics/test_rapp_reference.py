@@ -9,10 +9,10 @@ import time
 
 import pytest
 import torch
-from vpdr.engines.shards import pooled_quickstart
 
 from vpdr import Adjacency, Budget, ClassSums, Igpp, Occasion, SeededNoise
-from vpdr.engines.build import quiet
+from vpdr.data import load_quickstart
+from vpdr.encoder import cached_pooled, load_backbone
 from vpdr.frameworks import FedProto, Now
 from vpdr.frameworks.denoise import cleaned
 from vpdr.frameworks.pool import pool
@@ -35,8 +35,8 @@ STUDY = {  # samples of a class, ε -> relative error (d = 512, T = 20, balanced
 @pytest.fixture(scope="module")
 def fits():
     """Class means and pooled covariance of each domain in the hidden space, and the frozen projection."""
-    benchmark, pooled = pooled_quickstart(800, 96, quiet)
-    vectors = [part.double() for part in pooled]
+    benchmark, backbone = load_quickstart(800), load_backbone("efficientnet_lite0", pixels=96)
+    vectors = [cached_pooled(backbone, domain.images).double() for domain in benchmark.pictures]
     _, _, right = torch.linalg.svd(torch.cat(vectors), full_matrices=False)
     hidden = [part @ right[:HIDDEN].T for part in vectors]
     scale = math.sqrt(HIDDEN / torch.cat(hidden).square().sum(1).mean())

@@ -9,6 +9,7 @@ import typer
 from rich.progress import TaskID
 from rich.table import Table
 
+from vpdr.attacks import order_from
 from vpdr.cli.interrupt import Interrupt
 from vpdr.cli.printing import console, print_json
 from vpdr.cli.progress import RunProgress
@@ -45,6 +46,11 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     adapters: Annotated[str | None, typer.Option(help="last or blocks.")] = None,
     select: Annotated[str, typer.Option(help="Where R is chosen: validation or test.")] = "validation",
+    attack: Annotated[
+        str | None, typer.Option(metavar="mia,fsh", help="Attacks, for tables that have columns for them.")
+    ] = None,
+    attack_rounds: Annotated[str | None, typer.Option(help="Rounds to attack, 1,5,20; else all.")] = None,
+    attack_steps: Annotated[int, typer.Option(help="Steps of a reconstruction, at most.")] = 10_000,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting.")
     ] = None,
@@ -56,7 +62,9 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     if name is None or show_list:
         _tell_ids(as_json)
         return
+    how = {"steps": attack_steps, "device": device or "cpu"}
     wish = Wish(
+        attacks=None if attack is None else order_from(attack, attack_rounds, **how),
         data=parse_data(data or ()),
         backbones=tuple(backbone or ()),
         weights=weights,

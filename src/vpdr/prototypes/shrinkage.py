@@ -12,6 +12,7 @@ from torch import Tensor
 
 _ROUNDS = 4  # of weights and components; they settle within two
 _LARGEST = 1e12  # ratio of two variances beyond which a prototype says nothing
+_FLOOR = 1e-4  # of the noise in a class: classes that seem equal keep an order, and next to no energy
 _SMALLEST = 1e-30  # noise-free prototypes would otherwise have infinite weight
 
 
@@ -27,7 +28,11 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The best linear guess of each clean prototype, and of what all clients share of a class."""
+    """The best linear guess of each clean prototype, and of a class at the clients that know it.
+
+    `shared` is the grand mean, what the class adds, and the rest at those clients: where every class is with
+    one client, nobody can tell what belongs to the class and what to the client.
+    """
 
     each: Float[Tensor, "m c d"]
     shared: Float[Tensor, "c d"]
@@ -57,11 +62,15 @@ def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> 
     known = roots[:, None] * torch.cholesky_inverse(factor) * roots
     effects = known @ (design.T @ (weights[:, None] * rows))
     fixed = design @ effects
-    each = fixed + (found.rest * weights)[:, None] * (rows - fixed)
+    rest = (found.rest * weights)[:, None] * (rows - fixed)
+    share = weights.reshape(clients, classes, 1)
+    share = share / share.sum(dim=0)  # of those who know the class
+    shared = effects[0] + effects[1 : classes + 1] + (share * rest.reshape(clients, classes, dim)).sum(dim=0)
     own = known[1 : classes + 1, 1 : classes + 1].diagonal()
     unknown = known[0, 0] + 2 * known[0, 1 : classes + 1] + own
-    shared = effects[0] + effects[1 : classes + 1]
-    return Shrunk(each.reshape(clients, classes, dim), shared, unknown.clamp(min=0), found)
+    left = (share[..., 0].square() * found.rest * noise * weights.reshape(clients, classes)).sum(dim=0)
+    each = (fixed + rest).reshape(clients, classes, dim)
+    return Shrunk(each, shared, unknown.clamp(min=0) + left, found)
 
 
 def _design(clients: int, classes: int) -> Float[Tensor, "n k"]:
@@ -74,7 +83,7 @@ def _design(clients: int, classes: int) -> Float[Tensor, "n k"]:
 
 
 def fitted_components(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"]) -> Components:
-    """Four variances by the method of moments, none negative.
+    """Four variances by the method of moments, none negative, and that of the classes never quite 0.
 
     Sums over everything, over classes, over clients and over nothing each have an expected energy that is
     linear in the variances; the sums are weighted by how much is known of each entry.
@@ -91,7 +100,9 @@ def fitted_components(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m
         values, _ = nnls((overlap / scale[:, None]).numpy(), (observed / scale).numpy())
         found = torch.from_numpy(values)
         spread = float(found[1:].sum())
-    return Components(*found.tolist())
+    grand, by_class, by_client, rest = found.tolist()
+    least = _FLOOR * float((1 / (1 / noise).sum(dim=0)).median())
+    return Components(grand, max(by_class, least), by_client, rest)
 
 
 def _moments(

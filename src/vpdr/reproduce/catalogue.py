@@ -33,6 +33,7 @@ class Study:
     paper: str  # the paper's item
     kind: str = "table"  # which figure it is, or a table
     reader: str = "accuracy"  # what is read from a record
+    attack: str = ""  # which attacks its runs are watched by
     preset: str = "paper"
     datasets: tuple[str, ...]
     frameworks: tuple[str, ...] = ("fedproto",)

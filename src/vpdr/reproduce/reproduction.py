@@ -1,13 +1,14 @@
 """One table or figure from its id to its files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vpdr.engines.sweep import Job
 from vpdr.errors import InvalidInput
+from vpdr.privacy import Noise
 from vpdr.reproduce.catalogue import Study, load_study
 from vpdr.reproduce.cells import Cell, cells_of
 from vpdr.reproduce.figures.gallery import Scene, draw
@@ -37,7 +38,9 @@ class Reproduction:
     @cached_property
     def jobs(self) -> list[Job]:
         """Every run, once."""
-        return jobs_of(self.cells, self.wish.seeds_of(self.study), self.runs)
+        attacks = self.wish.attacks_of(self.study)
+        jobs = jobs_of(self.cells, self.wish.seeds_of(self.study), self.runs)
+        return [replace(job, attacks=attacks, keep_uploads=_secret(job)) for job in jobs]
 
     @property
     def runs(self) -> Path:
@@ -53,6 +56,11 @@ class Reproduction:
     def left(self) -> int:
         """How many runs have not left a record."""
         return sum(not finished(job) for job in self.jobs)
+
+
+def _secret(job: Job) -> bool:
+    """Uploads are worth their room where nobody can draw the noise again."""
+    return job.plan.release.noise == Noise.SYSTEM
 
 
 def runs_of(study: Study) -> int:

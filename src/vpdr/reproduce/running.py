@@ -12,6 +12,7 @@ from vpdr.engines.sweep import Job, sweep
 from vpdr.errors import VpdrError
 from vpdr.plan import Plan
 from vpdr.records import RunFolder
+from vpdr.records.store import read_record
 from vpdr.reproduce.catalogue import Study
 from vpdr.reproduce.cells import Cell
 from vpdr.reproduce.reading import READERS, Reading, validation
@@ -66,18 +67,22 @@ def jobs_of(cells: Sequence[Cell], seeds: Sequence[int], out: Path) -> list[Job]
 
 
 def finished(job: Job) -> bool:
-    """Whether a run has left its record."""
-    return RunFolder(job.out).record.exists()
+    """Whether a run has left its record, with the attacks that were ordered on it."""
+    file = RunFolder(job.out).record
+    if not file.exists() or job.attacks is None:
+        return file.exists()
+    return set(job.attacks.kinds) <= set(read_record(file).get("attacks", {}))
 
 
 def run_all(study: Study, jobs: Sequence[Job], company: Company) -> Harvest:
     """Read what is there, prepare the data of the rest once, run it."""
     harvest = Harvest()
+    todo = [job for job in jobs if not finished(job)]
+    missing = {job.out for job in todo}
     for job in jobs:
-        if finished(job):
+        if job.out not in missing:
             _keep(harvest, study, job, RunFolder(job.out).finished(job.plan))
             company.after_run(job)
-    todo = [job for job in jobs if not finished(job)]
     ready = list(_prepared(todo, harvest, company))
     workers = 1 if study.alone else min(company.workers, max(1, len(ready)))
     for done in sweep(ready, workers=workers, resume=True, stop=company.stop):

@@ -124,4 +124,4 @@ def _qualified(found: str, paper: float | None, apart: Sequence[str]) -> str:
     return not_run(apart[0]) if apart == ["smoke"] else f"{found}; {', '.join(apart)}"
 
 
-_MISSING = {"attacks": "needs --attack"}
+_MISSING = {"attacks": "needs --attack mia"}

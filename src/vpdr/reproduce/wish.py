@@ -1,10 +1,11 @@
 """What a user asks for on top of a table's own description."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from vpdr.attacks import AttackOrder, order_from
 from vpdr.encoder import BACKBONES
 from vpdr.errors import InvalidInput
 from vpdr.plan import Plan
@@ -34,6 +35,7 @@ class Wish:
     settings: Sequence[str] = ()  # section.key=value
     smoke: bool = False
     stand_in: bool = False  # count what would run, with embedded data in the place of what is not given
+    attacks: AttackOrder | None = None  # instead of the table's own
     select: str = "validation"  # on which split R is chosen; test is what the paper probably did
 
     def __post_init__(self) -> None:
@@ -60,6 +62,13 @@ class Wish:
             keys, value = assigned(text)
             found = merged(found, nested(keys, value))
         return found
+
+    def attacks_of(self, study: Study) -> AttackOrder | None:
+        """The user's, else the table's own; side by side with others a run attacks with one worker."""
+        if self.attacks is not None and not study.attack:
+            raise InvalidInput(f"--attack has no effect on {study.id}: its table has no column for attacks")
+        asked = self.attacks or (order_from(study.attack, None) if study.attack else None)
+        return None if asked is None else replace(asked, workers=1)
 
     def seeds_of(self, study: Study) -> tuple[int, ...]:
         """The user's, else a smoke run's, else the table's own."""
