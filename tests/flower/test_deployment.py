@@ -63,3 +63,18 @@ def test_a_node_is_killed_in_mid_round_and_comes_back_with_its_ledger(tmp_path: 
     assert paid(deployment.homes[2]) >= max(before, len(rounds))
     assert all(paid(deployment.homes[part]) == 6 for part in (0, 1, 3))
     assert record["rounds"][-1]["clients"]["client-002"]["present"]
+
+
+def test_a_server_that_is_killed_goes_on_at_the_open_round(tmp_path: Path) -> None:
+    plan = tiny("benchmark.clients=2", "run.rounds=2", "mechanism.kind=vpp")
+    terms = ServerTerms(clients=2, minimum=2, round_timeout=PATIENCE)
+    with Deployment(folder=tmp_path / "up", plan=plan, secure=False) as deployment:
+        deployment.submit(terms)
+        wait_for(deployment, "message 1: 2 answers")
+        deployment.processes.kill("superlink")  # with the server app, its child
+    with Deployment(folder=tmp_path / "up", plan=plan, secure=False) as deployment:
+        deployment.submit(terms, resume=True)
+        record = deployment.result(2 * PATIENCE)
+    run_plan(plan, tmp_path / "run")
+    assert without_exchange(record) == without_exchange(read_record(tmp_path / "run" / "record.json"))
+    assert [paid(home) for home in deployment.homes] == [2, 2]
