@@ -139,13 +139,18 @@ def _base(study: Study, wish: Wish, dataset: str) -> dict[str, Any]:
 def _given(wish: Wish, dataset: str, told: Data) -> dict[str, Any]:
     """A data set of the user's disk, with the backbone that sees it."""
     own = told["datasets"][dataset]
-    backbone = wish.backbone_of(dataset)
-    adapters = told["adapters"]["installed" if BACKBONES[backbone].package else "trained"]
-    model = {"backbone": backbone, "adapters": adapters}
-    model |= {k: v for k, v in (("weights", wish.weights), ("adapters", wish.adapters)) if v is not None}
+    model = {"backbone": wish.backbone_of(dataset), "adapters": adapters_of(wish, dataset)}
+    model |= {} if wish.weights is None else {"weights": wish.weights}
     run = {} if wish.device is None else {"device": wish.device}
     own_plan = merged(own["plan"], {"benchmark": {"root": str(wish.data[dataset])}})
     return merged(own_plan, {"model": model, "run": run})
+
+
+def adapters_of(wish: Wish, dataset: str) -> str:
+    """Where adapters stand: as the user wants, else as a CPU can bear it where pip has the weights."""
+    installed = bool(BACKBONES[wish.backbone_of(dataset)].package)
+    chosen: str = wish.adapters or setting()["adapters"]["installed" if installed else "trained"]
+    return chosen
 
 
 def _without_idle(data: Data) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vpdr.reproduce.catalogue import Study, setting
-from vpdr.reproduce.cells import Cell
+from vpdr.reproduce.cells import Cell, adapters_of
 from vpdr.reproduce.choosing import choose
 from vpdr.reproduce.lines import Line, line_of
 from vpdr.reproduce.pairs import contrast, pairs_of
@@ -74,10 +74,11 @@ def _heading(study: Study, wish: Wish, seeds: Sequence[int]) -> Summary:
 
 
 def _dataset(wish: Wish, name: str) -> dict[str, Any]:
-    """Which backbone saw it, and which one the paper used."""
+    """Which backbone saw it, with adapters where, and which one the paper used."""
     own = setting()["datasets"][name]
     given = name in wish.data
     return {
+        "adapters": adapters_of(wish, name) if given else None,
         "title": own["title"] if given or not wish.smoke else f"{own['title']} (embedded digits instead)",
         "given": given,
         "backbone": wish.backbone_of(name) if given else None,
