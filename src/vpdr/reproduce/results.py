@@ -34,13 +34,20 @@ def summaries_in(places: Sequence[Path]) -> list[Summary]:
         if not place.exists():
             raise InvalidInput(f"there is no {place}; name a folder of summaries (ID.json), or the files")
         files += sorted(place.glob("*.json")) if place.is_dir() else [place]
-    found = [read_summary(file) for file in files]
+    found = [_pictured(file) for file in files]
     if not found:
         raise InvalidInput(
             f"no summaries in {', '.join(map(str, places))}; copy ID.json of a reproduction there"
         )
     order = ids()
     return sorted(found, key=lambda each: order.index(each["id"]) if each["id"] in order else len(order))
+
+
+def _pictured(file: Path) -> Summary:
+    """A summary, with the picture that lies beside it."""
+    picture = file.with_suffix(".svg")
+    shown = {"picture": f"{picture.parent.name}/{picture.name}"} if picture.exists() else {}
+    return {**read_summary(file), **shown}
 
 
 def results_page(found: Sequence[Summary]) -> str:
@@ -77,6 +84,8 @@ def short(verdict: str) -> str:
 def _section(summary: Summary) -> str:
     parts = [f"## {summary['id']}: {heading(summary)}\n"]
     parts.append(f"Seeds {seeds_text(summary['seeds'])}. {_backbones(summary)}\n")
+    if "picture" in summary:
+        parts.append(f"![{summary['title']}]({summary['picture']})\n")
     if summary.get("claims"):
         rows = [[each["claim"], each["paper"], each["ours"], each["verdict"]] for each in summary["claims"]]
         parts.append(table(["claim", "paper", "ours", "verdict"], rows, texts=4))
