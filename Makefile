@@ -46,6 +46,8 @@ benchmark: $(READY) ## cost of a release, speed of a run, growth with clients
 	$(BIN)/python benchmarks/release_cost.py
 	$(BIN)/python benchmarks/run_speed.py speed
 	$(BIN)/python benchmarks/run_speed.py clients
+	$(BIN)/python benchmarks/flower_bytes.py
+	$(BIN)/python benchmarks/attack_cost.py
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
