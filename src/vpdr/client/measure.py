@@ -37,7 +37,8 @@ def predictions(client: Client, test: Samples, encoded: Float[Tensor, "n d"]) ->
     """Labels by the framework, by the head, on soft-clipped features too, by the anchors, by both."""
     raw = client.personal_features(test)
     head = client.model.head
-    logits, shaped = head(raw), head(client.guide.reshape(raw))
+    logits, clipped = head(raw), client.guide.reshape(raw)
+    shaped = logits if clipped is raw else head(clipped)  # a guide that changes nothing costs nothing
     found = {"head": logits.argmax(1), "soft_clipped": shaped.argmax(1)}
     if client.heard is None:
         return {"framework": found["head"], **found}
