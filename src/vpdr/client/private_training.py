@@ -41,8 +41,13 @@ class PrivateTrainer:
         return EncoderKind.ACCOUNTED if ledger.steps >= self.steps else EncoderKind.PERSONAL
 
     def learn(self, samples: Samples, loss: LossOf, noise: NoiseSource, ledger: Ledger, t: int) -> bool:
-        """Pay for the steps of a round, then take them; without budget the encoder stays as it is."""
+        """Pay for the steps of a round, then take them; without budget the encoder stays as it is.
+
+        A crash may have paid for steps that were lost. They are not repeated at the expense of releases.
+        """
         receipt = self.plan.receipt(noise)
+        if ledger.steps + len(receipt.events) > self.plan.planned:
+            return False
         try:
             ledger.charge(receipt, round=t)
         except BudgetExceeded:
@@ -76,7 +81,8 @@ class PrivateTrainer:
         public[: len(rows)], labels[: len(rows)] = samples.public[rows], samples.labels[rows]
         features, logits = self.model(public.clone().requires_grad_())
         terms = loss(Step(features, logits, labels, public, torch.ones(self.rows)))
-        return self.rows * torch.stack(list(terms.values())).sum()
+        unused = 0 * logits.sum()  # where a framework ignores the head, its gradients are zero, not absent
+        return self.rows * torch.stack(list(terms.values())).sum() + unused
 
     def _step(self, sums: list[Float[Tensor, "..."]], event: Gaussian, noise: NoiseSource) -> None:
         self.steps += 1

@@ -26,6 +26,7 @@ def shared_out(plan: Plan, mechanism: Mechanism, classes: int) -> tuple[Mechanis
         clip_norm=train.gradient_clip,
         multiplier=whole * math.sqrt(steps / train.private_share),
         per_round=train.epochs,
+        planned=steps,
         divisor=float(plan.mechanism.expected * classes or train.batch),
         adjacency=Adjacency(plan.budget.adjacency),
     )

@@ -38,12 +38,13 @@ class PrivateSteps:
     clip_norm: float  # C, of a sample's gradient over all parameters together
     multiplier: float  # noise of one step, relative to what one sample can do to the sum
     per_round: int  # E
+    planned: int  # steps of the whole run: more would be paid out of what releases need
     divisor: float  # the public number that makes a mean of the sum
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
         positive(clip_norm=self.clip_norm, divisor=self.divisor)
-        at_least(1, per_round=self.per_round)
+        at_least(1, per_round=self.per_round, planned=self.planned)
         Gaussian(self.multiplier)
         object.__setattr__(self, "adjacency", member(Adjacency, self.adjacency))
 

@@ -71,7 +71,7 @@ def _caveats(plan: Plan, level: Level, counts: str) -> list[str]:
     found = ["settings such as the clip norm may have been chosen by looking at results"]
     if plan.release.noise == Noise.SEEDED:
         found.insert(0, "the noise is reproducible from the seed: this is a simulation, not a private run")
-    if release_encoder(plan) is EncoderKind.PERSONAL:
+    if release_encoder(plan) is EncoderKind.PERSONAL or level is Level.CONDITIONAL:
         found.append("the encoder was trained on the private samples between releases, without accounting")
     if "public" in counts:
         found.append("class counts and which classes a client has are treated as public")
