@@ -48,5 +48,7 @@ def by_sample(model: nn.Module) -> Iterator[Gradients]:
         yield gradients
     finally:
         wrapped.to_standard_module()
+        for part in model.modules():
+            vars(part).pop("activations", None)  # private, and of no use to anybody
         model.zero_grad(set_to_none=True)
         model.eval()

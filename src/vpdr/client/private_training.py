@@ -82,7 +82,8 @@ class PrivateTrainer:
         features, logits = self.model(public.clone().requires_grad_())
         terms = loss(Step(features, logits, labels, public, torch.ones(self.rows)))
         unused = 0 * logits.sum()  # where a framework ignores the head, its gradients are zero, not absent
-        return self.rows * torch.stack(list(terms.values())).sum() + unused
+        total: Tensor = self.rows * torch.stack(list(terms.values())).sum() + unused
+        return total
 
     def _step(self, sums: list[Float[Tensor, "..."]], event: Gaussian, noise: NoiseSource) -> None:
         self.steps += 1
