@@ -32,7 +32,7 @@ def test_an_audit_does_not_refute_it(adjacency, pair) -> None:
         epsilon=2.0,
         adjacency=str(adjacency),
     )
-    found = audit(audited, effort=effort(50, pair=pair))
+    found = audit(audited, effort=effort(30, pair=pair))
     assert found.claim.level is Level.PROVED
     assert len(found.claim.events) == 4 + 2 * 3  # all releases, and the steps between them
     assert found.replayed
@@ -43,7 +43,7 @@ def test_an_audit_does_not_refute_it(adjacency, pair) -> None:
     ("adjacency", "factor"), [("replace-one", 1.0), ("add-remove", 1.0), ("add-remove", 0.5)]
 )
 def test_a_step_is_told_apart_as_well_as_it_says_and_no_better(adjacency, factor) -> None:
-    """Two worlds that differ in a far sample: μ of a noisy sum is at most 1/multiplier, unless noise lacks."""
+    """Two worlds that differ in a far sample: μ of a noisy sum is 1/multiplier at most, as its event says."""
     client, broadcast = answered(private(f"budget.adjacency={adjacency}", "release.summariser=sums"))
     plan = dataclasses.replace(client.trainer.plan, multiplier=2.0)
     losses = partial(client.framework.losses, broadcast=broadcast)
