@@ -17,7 +17,6 @@ from vpdr.client import Client
 from vpdr.encoder import Backbone, FrozenPath, PersonalEncoder
 from vpdr.encoder.personal import BlockEncoder
 from vpdr.errors import InvalidInput
-from vpdr.privacy import EncoderKind
 
 _LEVELS = 255.0  # a backbone reads pictures from 0 to 255
 
@@ -139,7 +138,7 @@ def path_of(client: Client, space: Space, phi: str, device: str) -> Path:
 
     The encoder is copied, so that no gradient of the attack ever reaches the client.
     """
-    if phi == "initial" or client.promise.encoder is not EncoderKind.PERSONAL:
+    if phi == "initial" or not client.promise.encoder.trained:
         return space.public
     encoder = copy.deepcopy(client.model.encoder).eval().requires_grad_(False)
     if not isinstance(encoder, BlockEncoder):  # which stays with the backbone that it shares

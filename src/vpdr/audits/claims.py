@@ -34,7 +34,7 @@ class Claim:
             delta=ledger.budget.delta if ledger.budget else delta,
             level=ledger.level,
             adjacency=ledger.adjacency,
-            releases=len(ledger.entries),
+            releases=len(ledger.releases),
             events=ledger.events,
         )
 

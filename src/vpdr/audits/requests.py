@@ -82,14 +82,14 @@ def from_run(folder: Path, settings: Sequence[str] = ()) -> Request:
         raise InvalidInput(f"{folder} holds no run: expected a plan.toml; give the folder of a finished run")
     plan = read_source(str(source))
     ledgers = [LedgerFile(path).read() for path in sorted((folder / "ledgers").glob("*.json"))]
-    if not any(ledger.entries for ledger in ledgers):
+    if not any(ledger.releases for ledger in ledgers):
         raise InvalidInput(f"the ledgers in {folder} hold no release: there is nothing to audit")
     worst = max(ledgers, key=_weight)
-    encoder = str(worst.entries[0].receipt.terms.encoder)
+    encoder = str(worst.releases[-1].receipt.terms.encoder)
     dim = min(int(plan["model"]["dim"]), LARGEST_DIM)
     data = merged(merged(plan, _small(encoder)), {"model": {"dim": dim}})
     made = Plan.from_data(merged(data, _overrides(settings)))
-    subject = Subject.of(made, len(worst.entries))
+    subject = Subject.of(made, len(worst.releases))
     return Request(subject, Claim.of(worst, made.budget.delta))
 
 
@@ -99,7 +99,7 @@ def _weight(ledger: Ledger) -> tuple[float, int]:
 
 
 def _small(encoder: str) -> dict[str, Any]:
-    sizes = _SIZES_TO_LEARN_FROM if encoder == EncoderKind.PERSONAL else _SIZES
+    sizes = _SIZES_TO_LEARN_FROM if EncoderKind(encoder).trained else _SIZES
     return merged(_SMALL, {"benchmark": sizes})
 
 

@@ -65,11 +65,14 @@ class Stage:
 
         With replay: both hypotheses are trained on the broadcasts of this very run, and the run itself is
         the hypothesis that is true, with noise. Their difference is the exact adaptive likelihood ratio.
+        Where training is private nobody can repeat it: the run trains by itself, and the hypotheses say what
+        it would have come to without noise.
         """
         if self.fixed is not None and self.quiet is not None:
             return Trial(world, self.fixed[world].play(noise()), self.quiet)
         guesses = [self.subject.with_data(samples, Silence()) for samples in self.pair.worlds]
-        sender = self.subject.with_data(self.pair.worlds[world], noise(), guesses[world].model)
+        shared = None if self.subject.client.trainer else guesses[world].model
+        sender = self.subject.with_data(self.pair.worlds[world], noise(), shared)
         told: tuple[list[Prototypes], list[Prototypes]] = ([], [])
         sent = play(self.subject, sender, list(zip(guesses, told, strict=True)))
         return Trial(world, sent, (tuple(told[0]), tuple(told[1])))
@@ -78,7 +81,8 @@ class Stage:
 def play(subject: Subject, sender: Client, guesses: list[Guess]) -> Transcript:
     """All releases of one client; guesses train on the same broadcasts and tell what they would send.
 
-    The sender shares its model with the guess that is right, so that nothing is trained twice.
+    The sender shares its model with the guess that is right, so that nothing is trained twice; one that is
+    trained with noise trains by itself.
     """
     memory = subject.framework.start(subject.now(0))
     sent = []
@@ -89,6 +93,8 @@ def play(subject: Subject, sender: Client, guesses: list[Guess]) -> Transcript:
         sent.append(upload)
         if t < subject.releases:
             broadcast, memory = subject.answer(t, upload, memory)
+            if sender.trainer:
+                sender.finetune(broadcast, t)
             sender.heard = broadcast
             for guess, _ in guesses:
                 guess.finetune(broadcast, t)

@@ -39,6 +39,7 @@ def _content(book: Ledger) -> dict[str, Any]:
         "releases": [
             {
                 "round": entry.round,
+                "purpose": str(entry.receipt.purpose),
                 "events": [pack(event) for event in entry.receipt.events],
                 "level": str(entry.receipt.level),
                 "encoder": str(entry.receipt.terms.encoder),
@@ -58,6 +59,7 @@ def _tell(book: Ledger) -> None:
     )
     for entry, so_far in book.history():
         events = ", ".join(_words(event) for event in entry.receipt.events) or "nothing"
+        events = events if entry.released else f"{entry.receipt.purpose}: {events}"
         terms, level = entry.receipt.terms, entry.receipt.level
         table.add_row(
             str(entry.round), events, str(terms.encoder), str(terms.noise), str(level), f"{so_far:.4f}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 from vpdr.client.encoding import Encoding
 from vpdr.client.error import relative_error
 from vpdr.client.parts import Habits, Model, Promise, Samples, Shard
+from vpdr.client.private_training import trainer_of
 from vpdr.encoder import seed_dropout
 from vpdr.finetune import Guide, Regulariser
 from vpdr.frameworks import Framework
 from vpdr.mechanisms import Occasion
-from vpdr.privacy import Adjacency, BudgetExceeded, EncoderKind, Ledger
+from vpdr.privacy import Adjacency, BudgetExceeded, Ledger, Purpose
 from vpdr.rng import Streams
 from vpdr.types import Features, Memory, Prototypes, Step
 
@@ -43,10 +45,10 @@ class Client:
     def __post_init__(self) -> None:
         self.guide: Guide = self.regulariser.guide(self.model.head)
         self.encoding = Encoding(self.model.encoder)
-        parameters = [*self.model.encoder.parameters(), *self.model.head.parameters()]
-        self.optimiser = torch.optim.AdamW(
-            parameters, lr=self.habits.lr, weight_decay=self.habits.weight_decay, foreach=True
-        )
+        dim, rng = self.shard.train.public.shape[1], self.streams.draw("training-head")
+        self.trainer = trainer_of(self.promise, self.model.encoder, self.habits, dim, rng)
+        freely = [self.model.head] if self.trainer else [self.model.encoder, self.model.head]
+        self.optimiser = self.habits.optimiser(*freely)
         self.diagnosis: dict[str, float] = {}  # of this round's release; private
 
     def release(self, t: int) -> Prototypes | None:
@@ -57,7 +59,7 @@ class Client:
         self.diagnosis = {}
         if not self.framework.uploads or self._silent:
             return None
-        if len(self.ledger.entries) >= self.promise.releases and self.sent is not None:
+        if len(self.ledger.releases) >= self.promise.releases and self.sent is not None:
             return self.sent
         seen = Features(self.released_features(self.shard.train), self.shard.train.labels)
         made = self.promise.mechanism.release(seen.vectors, seen.labels, self._occasion(t))
@@ -83,8 +85,8 @@ class Client:
             round=t,
             classes=self.habits.classes,
             summarise=self.promise.summarise,
-            encoder=self.promise.encoder,
-            noise=self.promise.noise(self.id, t),
+            encoder=self.trainer.kind(self.ledger) if self.trainer else self.promise.encoder,
+            noise=self.promise.noise(self.id, t, Purpose.RELEASE),
             heard=None if self.heard is None else self.framework.anchors(self.heard),
             memory=self.kept,
         )
@@ -93,6 +95,11 @@ class Client:
         """E epochs on the client's own data (Alg. 1, lines 17-21); the mean of each term of the loss."""
         self.heard = broadcast
         train = self.shard.train
+        if self.trainer and not self._silent:
+            noise = self.promise.noise(self.id, t, Purpose.TRAINING)
+            self.trainer.learn(
+                train, partial(self.framework.losses, broadcast=broadcast), noise, self.ledger, t
+            )
         if not len(train.labels):
             return {}
         self._learning(True, t)
@@ -113,12 +120,15 @@ class Client:
         """One optimiser step on L = L_BASE + λ₁ L_KD (Eq. 18)."""
         train = self.shard.train
         raw = self.encoding.batch(train, rows, change)
+        raw = raw.detach() if self.trainer else raw  # a head that is not private must not move the encoder
         shaped = self.guide.reshape(raw)
         weights = torch.ones(len(rows))
         step = Step(shaped, self.model.head(shaped), train.labels[rows], train.public[rows], weights)
         terms = dict(self.framework.losses(step, broadcast))
         terms["guide"] = self.guide.loss(raw, step.logits, weights)
-        torch.stack(list(terms.values())).sum().backward()
+        total = torch.stack(list(terms.values())).sum()
+        if total.requires_grad:
+            total.backward()
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.guide.follow(self.model.head)
@@ -130,7 +140,7 @@ class Client:
 
     def released_features(self, samples: Samples) -> Float[Tensor, "n d"]:
         """The same samples on the path whose prototypes are shared."""
-        if self.promise.encoder is EncoderKind.PERSONAL:
+        if self.promise.encoder.trained:
             return self.personal_features(samples)
         return samples.public
 
@@ -148,6 +158,7 @@ class Client:
             "head": self.model.head.state_dict(),
             "guide": self.guide.state_dict(),
             "optimiser": self.optimiser.state_dict(),
+            "trainer": self.trainer.state() if self.trainer else None,
             "ledger": self.ledger.state_dict(),
             "sent": None if self.sent is None else self.sent.arrays(),
             "heard": None if self.heard is None else self.framework.pack(self.heard),
@@ -162,6 +173,8 @@ class Client:
         self.model.head.load_state_dict(state["head"])
         self.guide.load_state_dict(state["guide"])
         self.optimiser.load_state_dict(state["optimiser"])
+        if self.trainer:
+            self.trainer.resume(state["trainer"])
         self.sent = None if state["sent"] is None else Prototypes.from_arrays(state["sent"])
         self.heard = None if state["heard"] is None else self.framework.unpack(state["heard"])
         self.kept = dict(state["kept"])

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vpdr.encoder import PersonalEncoder
+from vpdr.errors import InvalidInput
 from vpdr.mechanisms import Mechanism, NoiseSource
-from vpdr.privacy import EncoderKind
+from vpdr.mechanisms.gradients import PrivateSteps
+from vpdr.privacy import EncoderKind, Purpose
 from vpdr.prototypes import Summariser
 from vpdr.types import Inputs
 
@@ -54,14 +57,35 @@ class Habits:
     lr: float
     weight_decay: float
 
+    def optimiser(self, *parts: nn.Module) -> torch.optim.AdamW:
+        """A fresh one for all parameters of these parts."""
+        learning = [parameter for part in parts for parameter in part.parameters()]
+        return torch.optim.AdamW(learning, lr=self.lr, weight_decay=self.weight_decay, foreach=True)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Promise:
-    """How a client releases: by which mechanism, from which path, how often, with noise from where."""
+    """How a client releases: by which mechanism, from which path, how often, with noise from where.
+
+    Guarantee: an encoder is called accounted if and only if its training is private.
+    """
 
     mechanism: Mechanism
     summarise: Summariser
     encoder: EncoderKind
     releases: int
     clip_norm: float
-    noise: Callable[[str, int], NoiseSource]  # of a client and a round
+    noise: Callable[[str, int, Purpose], NoiseSource]  # of a client, a round and what it is for
+    training: PrivateSteps | None = None  # None: the encoder is trained without privacy
+
+    def __post_init__(self) -> None:
+        if (self.encoder is EncoderKind.ACCOUNTED) != (self.training is not None):
+            raise InvalidInput(
+                f"an accounted encoder is one that is trained with privacy, got encoder {self.encoder} and "
+                f"training {self.training}; set train.privacy in the plan"
+            )
+        if self.training is not None and self.training.adjacency is not self.mechanism.adjacency:
+            raise InvalidInput(
+                f"training under {self.training.adjacency} and releases under {self.mechanism.adjacency} do "
+                "not add up; use one adjacency"
+            )

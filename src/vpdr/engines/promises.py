@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.client import Client, Promise
+from vpdr.engines.accounted import shared_out
 from vpdr.frameworks import Framework
 from vpdr.mechanisms import Identity, Igpp, Mechanism, NoiseSource, SeededNoise, SystemNoise, Vpp
 from vpdr.mechanisms.rapp import Geometry, Rapp, parsed_shares, release_dim
 from vpdr.plan.combinations import expected_level, focus_of, release_encoder
 from vpdr.plan.plan import Plan
-from vpdr.privacy import Adjacency, Budget, Ledger, Level, Noise
+from vpdr.privacy import Adjacency, Budget, Ledger, Level, Noise, Purpose
 from vpdr.privacy.stored_ledger import stored
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, Summariser
 from vpdr.rng import Streams
@@ -19,18 +20,22 @@ from vpdr.rng import Streams
 def promise_of(plan: Plan, framework: Framework[Any], classes: int, streams: Streams) -> Promise:
     """How every client of the plan releases."""
 
-    def noise(client: str, t: int) -> NoiseSource:
+    def noise(client: str, t: int, purpose: Purpose) -> NoiseSource:
         if plan.release.noise == Noise.SYSTEM:
             return SystemNoise()
-        return SeededNoise(streams.draw("release", client=client, t=t))
+        return SeededNoise(streams.draw(purpose, client=client, t=t))
 
+    mechanism, training = MAKERS[plan.mechanism.kind](plan, classes, streams), None
+    if plan.train.private:
+        mechanism, training = shared_out(plan, mechanism, classes)
     return Promise(
-        mechanism=MAKERS[plan.mechanism.kind](plan, classes, streams),
+        mechanism=mechanism,
         summarise=_summariser(plan, framework, classes),
         encoder=release_encoder(plan),
         releases=plan.releases,
         clip_norm=plan.mechanism.clip_norm,
         noise=noise,
+        training=training,
     )
 
 

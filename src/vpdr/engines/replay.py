@@ -36,6 +36,11 @@ def attacked(
         raise InvalidInput(
             f"{run} has no uploads and its noise cannot be drawn again; run the plan with its uploads kept"
         )
+    if not seeded and plan.train.private:
+        raise InvalidInput(
+            "the noise of private training cannot be drawn again, so the encoders of this run are gone; "
+            "attack such a plan while it runs, with --attack"
+        )
     federation = build(plan, loading)
     watch = watch_of(order, federation, audience, run)
     last = max(order.rounds, default=plan.run.rounds)

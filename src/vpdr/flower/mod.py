@@ -17,6 +17,7 @@ from vpdr.flower.refusals import Code, Refused
 from vpdr.mechanisms import Occasion
 from vpdr.plan.combinations import framework_of
 from vpdr.plan.plan import Plan
+from vpdr.privacy import Purpose
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
 
@@ -111,7 +112,7 @@ class PrototypePrivacyMod:
                 classes=self.classes,
                 summarise=promise.summarise,
                 encoder=promise.encoder,
-                noise=promise.noise(policy.name, t),
+                noise=promise.noise(policy.name, t, Purpose.RELEASE),
                 memory=saved["memory"],
             )
             made = promise.mechanism.release(features.vectors, features.labels, occasion)

@@ -46,7 +46,8 @@ class Progress:
     def hear(self, plan: Plan, name: str, facts: Facts) -> None:
         """Write down what a client told."""
         ledger = self.ledger(plan, name)
-        ledger.entries.extend(facts.entries[: plan.run.rounds - len(ledger.entries)])
+        most = plan.run.rounds * (2 if plan.train.private else 1)  # a release, and its encoder's training
+        ledger.entries.extend(facts.entries[: most - len(ledger.entries)])
         self.ledgers[name] = ledger.state_dict()
         took = {"prototypes": self.seconds.get(name, 0.0), **facts.measured.get("seconds", {})}
         self.told[name] = {**SILENT, **facts.measured, "seconds": took}

@@ -61,6 +61,11 @@ class Framework(Protocol[Broadcast]):
         """Whether clients send anything at all."""
         ...
 
+    @property
+    def by_sample(self) -> bool:
+        """Whether the loss, given the broadcast, is a mean of functions of one sample each."""
+        ...
+
     def start(self, now: Now) -> ServerMemory:
         """What the server remembers before the first round."""
         ...
@@ -106,6 +111,11 @@ class Ordinary:
     def uploads(self) -> bool:
         """Every round starts with what the clients send."""
         return True
+
+    @property
+    def by_sample(self) -> bool:
+        """No, unless a framework says so itself: private training believes it."""
+        return False
 
     def start(self, now: Now) -> ServerMemory:
         """Nothing to remember."""

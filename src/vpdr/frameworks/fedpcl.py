@@ -51,6 +51,11 @@ class FedPcl(Ordinary):
         overall = told_with(found.overall, found.overall)
         return _completed(Pool(found.each, told.owners, told.shares), overall, len(uploads)), memory
 
+    @property
+    def by_sample(self) -> bool:
+        """Samples are contrasted with prototypes, never with each other."""
+        return True
+
     def losses(self, step: Step, broadcast: Sets) -> Losses:
         """Contrast to the global set, and to each client's set; classes that nobody has are left out."""
         if not len(broadcast.overall.labels):

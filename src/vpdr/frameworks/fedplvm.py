@@ -62,6 +62,11 @@ class FedPlvm(OneSet):
         found = ops.centroids(clear.each, early_exit=self.early_exit)
         return told_with(found, clear.overall), memory
 
+    @property
+    def by_sample(self) -> bool:
+        """Samples are contrasted with centroids, never with each other."""
+        return True
+
     def losses(self, step: Step, broadcast: Prototypes) -> Losses:
         """Cross-entropy, contrast, and a correction that asks for every cosine of the class to be 1."""
         if not len(broadcast.labels):

@@ -30,6 +30,11 @@ class FedProto(OneSet):
         overall = cleaned(pool(uploads, now), now.classes).overall
         return told_with(overall, overall), memory
 
+    @property
+    def by_sample(self) -> bool:
+        """Each sample is pulled by its own label's anchor."""
+        return True
+
     def losses(self, step: Step, broadcast: Prototypes) -> Losses:
         """Cross-entropy, and the pull."""
         return {"task": ops.task(step), "align": self.weight * ops.pull(step, broadcast)}

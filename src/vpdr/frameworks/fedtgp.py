@@ -68,6 +68,11 @@ class FedTgp(OneSet):
                 descend(working, F.cross_entropy(-apart, labels), self.server_lr)
         return frozen(working)
 
+    @property
+    def by_sample(self) -> bool:
+        """Each sample is pulled by its own label's anchor."""
+        return True
+
     def losses(self, step: Step, broadcast: Prototypes) -> Losses:
         """Cross-entropy, and the pull to the trained prototype of the own class."""
         return {"task": ops.task(step), "align": self.weight * ops.pull(step, broadcast)}

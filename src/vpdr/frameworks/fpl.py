@@ -49,6 +49,11 @@ class Fpl(Ordinary):
         unbiased = ops.average(found, ops.combined_weights(found, equal))
         return Clusters(ops.single(found), told_with(unbiased, clear.overall)), memory
 
+    @property
+    def by_sample(self) -> bool:
+        """Samples are contrasted with centroids, never with each other."""
+        return True
+
     def losses(self, step: Step, broadcast: Clusters) -> Losses:
         """Cross-entropy, contrast to all centroids, and the pull to the unbiased prototype."""
         return {

@@ -33,6 +33,11 @@ class Local(Ordinary):
         """Whatever is uploaded is ignored."""
         return Silence(), memory
 
+    @property
+    def by_sample(self) -> bool:
+        """Cross-entropy is a mean over samples."""
+        return True
+
     def losses(self, step: Step, broadcast: Silence) -> Losses:
         """Cross-entropy."""
         return {"task": ops.task(step)}

@@ -107,6 +107,11 @@ class Mpft(Ordinary):
                 state = optimiser.step(working, F.cross_entropy(logits, told.labels[rows]), state)
         return {"model": frozen(working), "optimiser": state}
 
+    @property
+    def by_sample(self) -> bool:
+        """The teacher judges each sample alone."""
+        return True
+
     def losses(self, step: Step, broadcast: Teacher) -> Losses:
         """Cross-entropy, and the divergence from the teacher on the frozen path's features."""
         if not broadcast.parameters:

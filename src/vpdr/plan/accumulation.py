@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from vpdr.errors import InvalidInput
 from vpdr.plan.combinations import HIDES_COUNTS, release_encoder, sharing
-from vpdr.privacy import EncoderKind
 
 if TYPE_CHECKING:
     from vpdr.plan.plan import Plan
@@ -22,7 +21,7 @@ def check_accumulated(plan: "Plan") -> None:
         )
     if not (staged or plan.mechanism.accumulate) or not sharing(plan):
         return
-    if release_encoder(plan) is EncoderKind.PERSONAL:
+    if release_encoder(plan).trained:
         raise InvalidInput(
             f"mechanism {kind} adds releases up, which needs an encoder that stays as it is; "
             "set release.encoder=public"

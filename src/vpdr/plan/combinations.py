@@ -144,9 +144,10 @@ def focus_of(plan: "Plan") -> Focus:
 
 def release_encoder(plan: "Plan") -> EncoderKind:
     """Which path's features are released: the plan's choice, or the framework's."""
-    if plan.release.encoder == "framework":
-        return framework_of(plan, plan.framework.kind).encoder
-    return EncoderKind(plan.release.encoder)
+    chosen = plan.release.encoder
+    own = framework_of(plan, plan.framework.kind).encoder
+    kind = own if chosen == "framework" else EncoderKind(chosen)
+    return EncoderKind.ACCOUNTED if kind is EncoderKind.PERSONAL and plan.train.private else kind
 
 
 def sharing(plan: "Plan") -> bool:

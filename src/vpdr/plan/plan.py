@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vpdr.errors import InvalidInput
+from vpdr.plan.accounted import check_accounted
 from vpdr.plan.accumulation import check_accumulated
 from vpdr.plan.combinations import check_combinations, fitted_options
 from vpdr.plan.method_sections import FrameworkSection, MechanismSection, RegulariserSection
@@ -44,6 +45,7 @@ class Plan:
     def __post_init__(self) -> None:
         check_combinations(self)
         check_accumulated(self)
+        check_accounted(self)
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Plan":

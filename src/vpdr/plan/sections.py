@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 
 from vpdr.checks import at_least, fraction, one_of, positive, share
+from vpdr.errors import InvalidInput
+
+PRIVATE_TRAINING = ("dpsgd",)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,11 +89,22 @@ class TrainSection:
     batch: int = 256  # B
     lr: float = 1e-3
     weight_decay: float = 1e-5
+    privacy: str = "none"  # dpsgd: the encoder sees clipped gradients with noise, one full step an epoch
+    private_share: float = 0.5  # dpsgd: of the noise budget that is spent on training
+    gradient_clip: float = 1.0  # dpsgd: C, of each sample's gradient
 
     def __post_init__(self) -> None:
         at_least(1, epochs=self.epochs, batch=self.batch)
-        positive(lr=self.lr)
+        positive(lr=self.lr, gradient_clip=self.gradient_clip)
         at_least(0, weight_decay=self.weight_decay)
+        one_of(("none", *PRIVATE_TRAINING), privacy=self.privacy)
+        if not 0 < self.private_share < 1:
+            raise InvalidInput(f"private_share must lie in (0, 1), got {self.private_share:g}")
+
+    @property
+    def private(self) -> bool:
+        """Whether the encoder is trained with privacy."""
+        return self.privacy in PRIVATE_TRAINING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

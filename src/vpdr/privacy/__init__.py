@@ -6,7 +6,7 @@ from vpdr.privacy.entries import Entry
 from vpdr.privacy.events import Event, Gaussian, NotPrivate, Pure
 from vpdr.privacy.ledger import BudgetExceeded, Ledger
 from vpdr.privacy.ledger_file import LedgerFile
-from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Level, Noise, Receipt, Terms
+from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Level, Noise, Purpose, Receipt, Terms
 
 __all__ = [
     "ACCOUNTANTS",
@@ -26,6 +26,7 @@ __all__ = [
     "Noise",
     "NotPrivate",
     "Pure",
+    "Purpose",
     "Receipt",
     "Terms",
     "accountant_named",

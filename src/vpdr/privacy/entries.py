@@ -6,15 +6,20 @@ from typing import Any
 
 from vpdr.errors import InvalidInput
 from vpdr.privacy.events import pack, unpack
-from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Noise, Receipt, Terms
+from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Noise, Purpose, Receipt, Terms, member
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One release: the round it belonged to and what it cost."""
+    """One release, or the training of one round: when it was and what it cost."""
 
     round: int
     receipt: Receipt
+
+    @property
+    def released(self) -> bool:
+        """Whether something left the client for it."""
+        return self.receipt.purpose is Purpose.RELEASE
 
 
 def pack_entry(entry: Entry) -> dict[str, Any]:
@@ -23,6 +28,7 @@ def pack_entry(entry: Entry) -> dict[str, Any]:
     names = ("adjacency", "encoder", "counts", "basis", "noise")
     return {
         "round": int(entry.round),
+        "purpose": str(entry.receipt.purpose),
         "events": [pack(event) for event in entry.receipt.events],
         "terms": {name: str(getattr(terms, name)) for name in names},
     }
@@ -42,4 +48,6 @@ def unpack_entry(data: Mapping[str, Any]) -> Entry:
         raise InvalidInput(
             f"expected a round and a list of events, got {data['round']!r} and {data['events']!r}"
         )
-    return Entry(data["round"], Receipt(events=tuple(unpack(e) for e in data["events"]), terms=kept))
+    purpose = member(Purpose, data.get("purpose", Purpose.RELEASE))  # older ledgers know releases only
+    events = tuple(unpack(event) for event in data["events"])
+    return Entry(data["round"], Receipt(events=events, terms=kept, purpose=purpose))

@@ -46,8 +46,15 @@ class Ledger:
                 f"{receipt.terms.adjacency}: costs under different adjacencies do not add up"
             )
         with self._one_at_a_time:
+            self._refuse_unpaid_training(receipt)
             self._refuse_overspending(receipt, round)
             self.entries.append(Entry(round, receipt))
+
+    def _refuse_unpaid_training(self, receipt: Receipt) -> None:
+        if receipt.relies_on_training and not self.steps:
+            raise InvalidInput(
+                f"{self.client}: no training of the encoder is in this ledger; charge it before the release"
+            )
 
     def _refuse_overspending(self, receipt: Receipt, round: int) -> None:
         if self.budget is None:
@@ -68,6 +75,16 @@ class Ledger:
     def events(self) -> tuple[Event, ...]:
         """All that was released, in order."""
         return tuple(event for entry in self.entries for event in entry.receipt.events)
+
+    @property
+    def releases(self) -> list[Entry]:
+        """The entries for which something left the client."""
+        return [entry for entry in self.entries if entry.released]
+
+    @property
+    def steps(self) -> int:
+        """How many steps of private training are paid for."""
+        return sum(len(each.receipt.events) for each in self.entries if not each.released)
 
     @property
     def spent(self) -> float:
@@ -94,9 +111,9 @@ class Ledger:
 
     def releases_left(self, limit: int = 10_000) -> int | None:
         """How many more releases like the last one fit; None where nothing limits them."""
-        if self.budget is None or not self.entries or not self.entries[-1].receipt.events:
+        if self.budget is None or not self.releases or not self.releases[-1].receipt.events:
             return None
-        last, delta = self.entries[-1].receipt.events, self.budget.delta
+        last, delta = self.releases[-1].receipt.events, self.budget.delta
         low, high = 0, 1
         while high <= limit and self._by.epsilon((*self.events, *last * high), delta) <= self.budget.epsilon:
             low, high = high, 2 * high

@@ -30,6 +30,22 @@ class EncoderKind(StrEnum):
     """A function of what has already been released, such as a server-trained adapter."""
     PERSONAL = "personal"
     """Trained on the client's private samples without privacy (the paper)."""
+    ACCOUNTED = "accounted"
+    """Trained on the client's private samples with privacy, every step of it in the same ledger."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether the client's own samples have moved it."""
+        return self in (EncoderKind.PERSONAL, EncoderKind.ACCOUNTED)
+
+
+class Purpose(StrEnum):
+    """What a client paid for."""
+
+    RELEASE = "release"
+    """Something that leaves the client."""
+    TRAINING = "training"
+    """Steps of an encoder from which something will be released."""
 
 
 class Counts(StrEnum):
@@ -105,14 +121,24 @@ def member(kind: type[Kind], value: object) -> Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """What one release cost, and under which terms."""
+    """What one release cost, or some steps of training, and under which terms."""
 
     events: tuple[Event, ...]
     terms: Terms
+    purpose: Purpose = Purpose.RELEASE
+
+    @property
+    def relies_on_training(self) -> bool:
+        """Whether it says no more than the training that was paid for before."""
+        return self.purpose is Purpose.RELEASE and self.terms.encoder is EncoderKind.ACCOUNTED
 
     @property
     def level(self) -> Level:
-        """The weakest link decides."""
+        """The weakest link decides.
+
+        An accounted encoder is proved because `Ledger.charge` takes such a release only where the training
+        was charged before.
+        """
         if any(isinstance(event, NotPrivate) for event in self.events):
             return Level.NONE
         if not self.events:

@@ -11,15 +11,19 @@ from vpdr.privacy.entries import pack_entry
 from vpdr.privacy.events import pack
 
 NOTHING = "not released"
+_ENCODERS = {str(kind): f"{kind} encoder" for kind in EncoderKind} | {
+    str(EncoderKind.ACCOUNTED): "personal encoder (its private training is part of the epsilon)"
+}
 
 
 def privacy_statement(plan: Plan, ledgers: Sequence[Ledger]) -> dict[str, Any]:
     """Adjacency, encoder, counts, accountant, events, ε and δ spent, the level, and what is not covered."""
     order = list(Level)
-    released = [entry for ledger in ledgers for entry in ledger.entries]
+    paid = [entry for ledger in ledgers for entry in ledger.entries]
+    released = [entry for entry in paid if entry.released]
     level = max((ledger.level for ledger in ledgers), key=order.index, default=Level.PROVED)
     worst = max((ledger.spent for ledger in ledgers), default=0.0)
-    events = Counter(pack(event)["kind"] for entry in released for event in entry.receipt.events)
+    events = Counter(pack(event)["kind"] for entry in paid for event in entry.receipt.events)
     counts = _counts(released)
     statement = {
         "level": str(level if released else Level.PROVED),
@@ -34,7 +38,8 @@ def privacy_statement(plan: Plan, ledgers: Sequence[Ledger]) -> dict[str, Any]:
         "epsilon_spent": worst,
         "delta": plan.budget.delta,
         "noise": plan.release.noise,
-        "releases": {ledger.client: len(ledger.entries) for ledger in ledgers},
+        "releases": {ledger.client: len(ledger.releases) for ledger in ledgers},
+        "training_steps": {ledger.client: ledger.steps for ledger in ledgers},
         "not_covered": _caveats(plan, level, counts),
     }
     return {"sentence": sentence(statement, bool(released)), **statement}
@@ -48,7 +53,7 @@ def sentence(statement: dict[str, Any], released: bool) -> str:
         return "not private: prototypes were released as they are"
     return (
         f"({statement['epsilon_spent']:.4g}, {statement['delta']:g})-DP per client for "
-        f"{statement['adjacency']}, {statement['encoder']} encoder, {statement['counts']} counts, "
+        f"{statement['adjacency']}, {_ENCODERS[statement['encoder']]}, {statement['counts']} counts, "
         f"{statement['accountant']} accountant: {statement['level']}"
         f"{'' if statement['noise'] == Noise.SYSTEM else ', simulated (the noise comes from the seed)'}"
     )
@@ -66,7 +71,7 @@ def _caveats(plan: Plan, level: Level, counts: str) -> list[str]:
     found = ["settings such as the clip norm may have been chosen by looking at results"]
     if plan.release.noise == Noise.SEEDED:
         found.insert(0, "the noise is reproducible from the seed: this is a simulation, not a private run")
-    if release_encoder(plan) is EncoderKind.PERSONAL:
+    if release_encoder(plan) is EncoderKind.PERSONAL or level is Level.CONDITIONAL:
         found.append("the encoder was trained on the private samples between releases, without accounting")
     if "public" in counts:
         found.append("class counts and which classes a client has are treated as public")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vpdr.privacy.terms import Level, Noise
+from vpdr.privacy.terms import Level, Noise, Purpose
 from vpdr.report.differences import private, released
 from vpdr.report.markup import Html, bullets, folded, grid, joined, pairs, section, tag
 from vpdr.report.numbers import DASH
@@ -97,6 +97,7 @@ def terms(privacy: Mapping[str, Any]) -> Html:
     """Every field of one statement."""
     spent = privacy["epsilon_spent"]
     releases = ", ".join(f"{client} {count}" for client, count in privacy["releases"].items())
+    steps = ", ".join(f"{client} {count}" for client, count in privacy.get("training_steps", {}).items())
     events = ", ".join(f"{count} {kind}" for kind, count in privacy["events"].items())
     level = level_of(privacy)
     return pairs(
@@ -110,6 +111,7 @@ def terms(privacy: Mapping[str, Any]) -> Html:
             "Accountant": privacy["accountant"],
             "Events": events or "none",
             "Releases by client": releases,
+            "Steps of private training": steps or "none",
             "ε budget": f"{privacy['epsilon_budget']:g}" if private(privacy) else DASH,
             "ε spent": DASH if spent is None else f"{spent:.4g} (the client that spent most)",
             "δ": f"{privacy['delta']:g}",
@@ -131,6 +133,7 @@ def ledger_section(record: Record) -> Html:
     parts = []
     for client, ledger in record["ledgers"].items():
         rows = []
+        count = sum(_purpose(entry) == Purpose.RELEASE for entry in ledger["entries"])
         for entry in ledger["entries"]:
             after = spent.get(entry["round"], {}).get(client, {}).get("epsilon")
             row = (
@@ -142,7 +145,7 @@ def ledger_section(record: Record) -> Html:
             rows.append(row)
         table = grid(("Round", "Events", "Terms", "ε spent so far"), rows, class_="text")
         parts.append(
-            folded(f"{client}: {len(rows)} releases", table if rows else tag("p", "nothing was released"))
+            folded(f"{client}: {count} releases", table if rows else tag("p", "nothing was released"))
         )
     return section("ledger", "The ledgers", joined(parts))
 
@@ -152,7 +155,13 @@ def _events(entry: Mapping[str, Any]) -> str:
     for event in entry["events"]:
         numbers = [f"{key} {value:.4g}" for key, value in event.items() if isinstance(value, float)]
         told.append(" ".join([event["kind"], *numbers]))
-    return "; ".join(told)
+    words = "; ".join(told)
+    return words if _purpose(entry) == Purpose.RELEASE else f"{_purpose(entry)}: {words}"
+
+
+def _purpose(entry: Mapping[str, Any]) -> str:
+    """What was paid for; older records know releases only."""
+    return str(entry.get("purpose", Purpose.RELEASE))
 
 
 def _terms(entry: Mapping[str, Any]) -> str:

@@ -1,0 +1,166 @@
+"""The trainer: per-sample gradients through every framework, and nothing but clipped sums in the encoder."""
+
+import copy
+import dataclasses
+from functools import partial
+
+import pytest
+import torch
+
+from tests.dpsgd.private_cases import Silent, answered, encoder_of, private, seeded, with_train
+from vpdr.client import Samples
+from vpdr.client.by_sample import by_sample
+from vpdr.frameworks import FRAMEWORKS
+from vpdr.privacy import Adjacency, Ledger
+from vpdr.types import Step
+
+SHARING = [name for name in FRAMEWORKS if name != "local"]
+
+
+def summed(client, broadcast, samples=None) -> torch.Tensor:
+    """The clipped sum of all gradients of a client, as one vector."""
+    losses = partial(client.framework.losses, broadcast=broadcast)
+    with by_sample(client.trainer.model) as gradients:
+        parts = client.trainer.summed(samples or client.shard.train, losses, gradients)
+    return torch.cat([part.flatten() for part in parts])
+
+
+def one_by_one(client, broadcast) -> torch.Tensor:
+    """The same by a loop over samples, each a batch of its own, without Opacus."""
+    model, train, total = client.trainer.model, client.shard.train, 0.0
+    for row in range(len(train.labels)):
+        public, labels = train.public[row : row + 1], train.labels[row : row + 1]
+        features, logits = model(public)
+        step = Step(features, logits, labels, public, torch.ones(1))
+        loss = sum(client.framework.losses(step, broadcast).values()) + 0 * logits.sum()
+        found = torch.autograd.grad(loss, list(model.parameters()))
+        own = torch.cat([part.flatten() for part in found]).double()
+        total = total + own * min(1.0, client.trainer.plan.clip_norm / max(float(own.norm()), 1e-12))
+    return total
+
+
+def moved(client) -> None:
+    """Leave the start, where one layer is zero and hides the other."""
+    rng = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for each in client.trainer.model.parameters():
+            each.add_(0.2 * torch.randn(each.shape, generator=rng))
+
+
+@pytest.mark.parametrize("framework", SHARING)
+def test_gradients_agree_with_a_loop_over_samples(framework) -> None:
+    client, broadcast = answered(private(f"framework.kind={framework}", "model.dropout=0.5"))
+    moved(client)
+    torch.testing.assert_close(summed(client, broadcast), one_by_one(client, broadcast), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_neighbours_move_the_sum_by_no_more_than_stated(adjacency) -> None:
+    settings = (f"budget.adjacency={adjacency}", "release.summariser=sums", "train.gradient_clip=0.3")
+    client, broadcast = answered(private(*settings))
+    moved(client)
+    train = client.shard.train
+    public, labels = train.public.clone(), train.labels.clone()
+    public[0] = 100 * torch.ones(public.shape[1])
+    if adjacency is Adjacency.REPLACE_ONE:
+        labels[0] = (labels[0] + 1) % 4
+    other = Samples(public, labels)
+    if adjacency is Adjacency.ADD_REMOVE:
+        other = Samples(train.public[1:], train.labels[1:])
+    reach = 0.3 * (1 if adjacency is Adjacency.ADD_REMOVE else 2)
+    apart = float((summed(client, broadcast) - summed(client, broadcast, other)).norm())
+    assert 0.1 * reach < apart <= reach * (1 + 1e-6)
+
+
+def test_a_sample_that_overflows_moves_nothing() -> None:
+    client, broadcast = answered(private())
+    train = client.shard.train
+    wild = train.public.clone()
+    wild[0] = 3e38
+    rest = Samples(train.public[1:], train.labels[1:])
+    found = summed(client, broadcast, Samples(wild, train.labels))
+    assert bool(torch.isfinite(found).all())
+    assert float((found - summed(client, broadcast, rest)).norm()) <= 1.0 + 1e-6
+
+
+def test_the_same_sums_and_noise_give_the_same_encoder() -> None:
+    """With the sum of the one dataset put in the place of the other's, nothing else tells them apart."""
+    client, broadcast = answered(private())
+    train = client.shard.train
+    other = Samples(torch.cat([-train.public[:1], train.public[1:]]), train.labels)
+    twins = [with_train(client, each, model=copy.deepcopy(client.model)) for each in (train, other)]
+    sums = twins[0].trainer.summed
+    losses = partial(client.framework.losses, broadcast=broadcast)
+    with by_sample(twins[0].trainer.model) as gradients:
+        clean = sums(train, losses, gradients)
+    for twin in twins:
+        twin.trainer.summed = lambda *_: clean
+        twin.trainer.learn(twin.shard.train, losses, seeded(), twin.ledger, 1)
+    assert torch.equal(encoder_of(twins[0]), encoder_of(twins[1]))
+    alone = with_train(client, other, model=copy.deepcopy(client.model))
+    alone.trainer.learn(other, losses, seeded(), alone.ledger, 1)
+    assert not torch.equal(encoder_of(twins[0]), encoder_of(alone))
+
+
+def test_the_personal_head_never_moves_the_encoder() -> None:
+    client, broadcast = answered(private())
+    start = copy.deepcopy(client.model)
+    ways = []
+    for lr in (1e-3, 0.5):
+        ledger = Ledger.from_state(client.ledger.state_dict())
+        twin = dataclasses.replace(client, model=copy.deepcopy(start), ledger=ledger)
+        twin.optimiser.param_groups[0]["lr"] = lr
+        for t in (1, 2):
+            twin.finetune(broadcast, t)
+        ways.append(twin)
+    assert torch.equal(encoder_of(ways[0]), encoder_of(ways[1]))
+    heads = [torch.cat([p.flatten() for p in way.model.head.parameters()]) for way in ways]
+    assert not torch.equal(*heads)
+    fresh = torch.cat([p.flatten() for p in start.encoder.parameters()])
+    assert not torch.equal(encoder_of(ways[0]), fresh)
+
+
+def test_the_optimiser_of_the_head_has_no_part_of_the_encoder() -> None:
+    client, _ = answered(private())
+    held = {id(each) for group in client.optimiser.param_groups for each in group["params"]}
+    assert held == {id(each) for each in client.model.head.parameters()}
+
+
+def test_an_empty_client_trains_on_noise_where_its_emptiness_is_a_secret() -> None:
+    settings = ("budget.adjacency=add-remove", "release.summariser=sums")
+    client, broadcast = answered(private(*settings))
+    empty = Samples(client.shard.train.public[:0], client.shard.train.labels[:0])
+    alone = with_train(client, empty, model=copy.deepcopy(client.model))
+    before, paid = encoder_of(alone), alone.ledger.steps
+    assert alone.finetune(broadcast, 1) == {}
+    assert alone.ledger.steps == paid + 2
+    assert not torch.equal(before, encoder_of(alone))
+
+
+def test_nothing_of_opacus_stays_behind() -> None:
+    client, broadcast = answered(private())
+    client.finetune(broadcast, 1)
+    again = copy.deepcopy(client.model.encoder)
+    assert not [name for name in vars(again.adapter.down) if "activations" in name]
+    assert not again.training
+    assert not list(again.adapter.down._forward_hooks.values())
+    assert all(each.grad is None for each in client.trainer.model.parameters())
+
+
+def test_without_noise_it_learns() -> None:
+    client, broadcast = answered(private("train.lr=0.02"))
+    losses = partial(client.framework.losses, broadcast=broadcast)
+    plan = dataclasses.replace(client.trainer.plan, planned=1000, per_round=40)
+    client.trainer.plan = plan
+    client.ledger.budget = None
+
+    def loss() -> float:
+        train = client.shard.train
+        with torch.no_grad():
+            features, logits = client.trainer.model(train.public)
+        step = Step(features, logits, train.labels, train.public, torch.ones(len(train.labels)))
+        return float(losses(step)["task"])
+
+    before = loss()
+    assert client.trainer.learn(client.shard.train, losses, Silent(), client.ledger, 1)
+    assert loss() < 0.7 * before
