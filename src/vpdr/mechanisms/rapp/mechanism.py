@@ -14,6 +14,7 @@ from vpdr.errors import InvalidInput
 from vpdr.mechanisms.admission import admit
 from vpdr.mechanisms.base import Array, Occasion
 from vpdr.mechanisms.clipping import check_clip_norm
+from vpdr.mechanisms.perturb import single
 from vpdr.mechanisms.rapp.centres import heard_centres, moved_moment, next_centres, reseeded, spread_out
 from vpdr.mechanisms.rapp.diagnosis import diagnosed
 from vpdr.mechanisms.rapp.geometry import Geometry
@@ -152,9 +153,9 @@ class Rapp:
     def _told(self, seen: Seen, counts: Float[Tensor, " p"]) -> Prototypes:
         """What leaves the client: one row for each centre of the public list, with its noise."""
         wide, narrow = self.geometry.dims
-        vectors = self.geometry.back(seen.estimate(counts)).float()
+        vectors = single(self.geometry.back(seen.estimate(counts)))
         labels = torch.arange(self.classes).repeat_interleave(self.per_class)
-        return Prototypes(vectors, labels, (seen.variances(counts) * narrow / wide).float())
+        return Prototypes(vectors, labels, single(seen.variances(counts) * narrow / wide))
 
     def _terms(self, occasion: Occasion) -> Terms:
         return Terms(
