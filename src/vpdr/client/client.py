@@ -24,7 +24,8 @@ from vpdr.types import Features, Memory, Prototypes, Step
 class Client:
     """It owns its data, encoder, head, teacher, optimiser, ledger and random streams.
 
-    Guarantee: what leaves it is what `release` returns, and that was charged to the ledger first.
+    Guarantee: what leaves it is what `release` returns, and that was charged to the ledger before the
+    samples were looked at.
     """
 
     id: str
@@ -50,8 +51,9 @@ class Client:
         self.diagnosis: dict[str, float] = {}  # of this round's release; private
 
     def release(self, t: int) -> Prototypes | None:
-        """Encode, privatise, pay, and only then hand over (Alg. 1, lines 4-11).
+        """Pay, and only then encode, privatise and hand over (Alg. 1, lines 4-11).
 
+        Paying comes first because a server watches: a failure on the way would tell it what it did not pay.
         A client whose releases are used up sends its last upload again: it is public already.
         """
         self.diagnosis = {}
@@ -59,15 +61,17 @@ class Client:
             return None
         if len(self.ledger.entries) >= self.promise.releases and self.sent is not None:
             return self.sent
-        seen = Features(self.released_features(self.shard.train), self.shard.train.labels)
-        made = self.promise.mechanism.release(seen.vectors, seen.labels, self._occasion(t))
+        occasion = self._occasion(t)
+        planned = self.promise.mechanism.planned(occasion)
         try:
-            self.sent = made.charged_to(self.ledger, round=t)
+            self.ledger.charge(planned, round=t)
         except BudgetExceeded:
             if self.sent is None:
                 raise
             return self.sent
-        self.kept = made.memory
+        seen = Features(self.released_features(self.shard.train), self.shard.train.labels)
+        made = self.promise.mechanism.release(seen.vectors, seen.labels, occasion)
+        self.sent, self.kept = made.paid_with(planned), made.memory
         self.diagnosis = {**made.diagnostics, "relative_error": relative_error(self.sent, seen)}
         return self.sent
 
