@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vpdr.errors import VpdrError
 from vpdr.privacy.ledger import Ledger
 from vpdr.privacy.ledger_file import LedgerFile
 from vpdr.privacy.terms import Receipt
@@ -85,7 +86,7 @@ class Prototypes:
 class Release:
     """What may be sent, with what sending it costs. Made by mechanisms, and by nobody else.
 
-    The release itself stays at home: only `charged_to` hands over the part that may leave.
+    The release itself stays at home: only `charged_to` and `paid_with` hand over the part that may leave.
     """
 
     prototypes: Prototypes
@@ -96,6 +97,14 @@ class Release:
     def charged_to(self, ledger: Ledger | LedgerFile, *, round: int) -> Prototypes:
         """Pay first, then hand over; a release that would pass the budget is never handed over."""
         ledger.charge(self.receipt, round=round)
+        return self.prototypes
+
+    def paid_with(self, receipt: Receipt) -> Prototypes:
+        """Hand over what a ledger was charged for before the data were looked at, and nothing dearer."""
+        if receipt != self.receipt:
+            raise VpdrError(
+                f"the release costs {self.receipt.events}, but {receipt.events} was paid for: it is not sent"
+            )
         return self.prototypes
 
 

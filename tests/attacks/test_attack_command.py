@@ -1,6 +1,7 @@
 """`vpdr attack` and `vpdr run --attack`, as a user types them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,24 @@ def test_attack_afterwards(capsys, folder: Path) -> None:
     assert "Reconstruction" in (folder / "report.html").read_text()
 
 
+@pytest.mark.parametrize("when", ["during", "after"])
+def test_what_attacks_found_is_for_the_owner_alone(tmp_path: Path, when) -> None:
+    out, before = tmp_path / "run", os.umask(0o022)
+    during = ["--attack", "fsh,mia", "--attack-rounds", "3", "--attack-steps", "4"]
+    try:
+        chosen = during if when == "during" else []
+        assert main(["run", "paper", "--out", str(out), "--quiet", *chosen, *SETTINGS]) == 0
+        if when == "after":
+            later = ["--attack", "mia,fsh", "--rounds", "3", "--steps", "4", "--quiet"]
+            assert main(["attack", str(out), *later]) == 0
+    finally:
+        os.umask(before)
+    telling = ["report.html", "attacks/roc.svg", "record.json" if when == "during" else "attacks.json"]
+    assert {(out / name).stat().st_mode & 0o777 for name in telling} == {0o600}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (out / "attacks").iterdir())
+    assert (out / "plan.toml").stat().st_mode & 0o777 == 0o644
+
+
 def test_attack_as_json(capsys, folder: Path) -> None:
     assert main(["attack", str(folder), "--phi", "initial", "--no-stronger", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
@@ -59,6 +78,8 @@ def test_a_comparison_carries_its_attacks(capsys, tmp_path: Path) -> None:
     for method in summary["settings"][""]["methods"].values():
         assert 0 <= method["metrics"]["mia.auc"]["mean"] <= 1
     assert not list(out.rglob("round-*.npz"))
+    for name in ("report.html", "summary.json"):
+        assert (out / name).stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from vpdr.errors import InvalidInput
 from vpdr.plan import Plan
 from vpdr.records.store import read_record
 from vpdr.records.uploads import UploadFolder
+from vpdr.types import Prototypes
 
 BOTH = AttackOrder(kinds=("mia", "fsh"), stronger=True, steps=15)
 MEMBERS = AttackOrder(kinds=("mia",), stronger=True)
@@ -130,6 +131,37 @@ def test_uploads_that_do_not_fit_the_plan_are_refused(tmp_path: Path) -> None:
     run(tiny("release.noise=system"), tmp_path / "b", keep_uploads=False)
     with pytest.raises(InvalidInput, match="cannot be drawn again"):
         attacked(tiny("release.noise=system"), tmp_path / "b", MEMBERS, lambda *_: None, Audience())
+
+
+def test_an_upload_that_was_paid_for_is_never_written_over(tmp_path: Path) -> None:
+    """A crash makes a round happen again; with real noise both uploads are out and both were paid for."""
+    plan, out = tiny("release.noise=system"), tmp_path / "a"
+    with pytest.raises(ZeroDivisionError):
+        run_plan(plan, out, company=Company(watchers=[lambda _: 1 / 0], checkpoint_seconds=1e9))
+    folder = UploadFolder(out)
+    lost = folder.heard(1)
+    run_plan(plan, out, resume=True)
+    names = sorted(path.name for path in folder.path.iterdir())
+    assert names == ["round-0001-again-1.npz", "round-0001.npz", "round-0002.npz", "round-0003.npz"]
+    assert folder.rounds() == (1, 2, 3)
+    first, second = folder.attempts(1)
+    for name, upload in lost.items():
+        assert torch.equal(first[name].vectors, upload.vectors)
+        assert not torch.equal(second[name].vectors, upload.vectors)
+        assert torch.equal(folder.heard(1)[name].vectors, second[name].vectors)  # what was answered
+    assert attacked(plan, out, MEMBERS, lambda *_: None, Audience())["mia"]
+
+
+def test_the_same_upload_written_again_is_one_upload(tmp_path: Path) -> None:
+    folder = UploadFolder(tmp_path)
+    upload = {"a": Prototypes(torch.ones(2, 3), torch.arange(2))}
+    for _ in range(3):
+        folder.keep(12, upload)
+    assert [path.name for path in folder.path.iterdir()] == ["round-0012.npz"]
+    for number in range(1, 12):
+        folder.keep(12, {"a": Prototypes(torch.full((2, 3), float(number)), torch.arange(2))})
+    assert [float(each["a"].vectors[0, 0]) for each in folder.attempts(12)] == list(range(1, 12))
+    assert float(folder.heard(12)["a"].vectors[0, 0]) == 11
 
 
 def test_a_finished_run_gets_the_attacks_that_it_lacks(tmp_path: Path) -> None:

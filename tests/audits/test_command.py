@@ -9,6 +9,8 @@ from tests.engines.conftest import tiny
 from vpdr.audits.requests import from_run
 from vpdr.cli import main
 from vpdr.engines.runner import run_plan
+from vpdr.privacy import LedgerFile
+from vpdr.privacy.ledger_file import encoded
 
 FEW = ("--trials", "30", "--rounds", "1", "--seed", "3")
 QUICK = ("--trials", "60", "--rounds", "2", "--seed", "3")
@@ -72,6 +74,29 @@ def test_a_runs_folder(capsys, tmp_path: Path, source, refuted) -> None:
     assert found["claimed"]["releases"] == plan.releases
     assert found["audited"]["dim"] == 12
     assert from_run(tmp_path / "run", ["model.dim=20"]).subject.dim == 20
+
+
+def test_a_run_that_a_replay_would_not_repeat_is_not_judged(capsys, tmp_path: Path) -> None:
+    """A client of rapp that lost its memory began its stages again: other looks than a replay makes."""
+    plan = tiny("run.rounds=5", source="strict")
+    out = tmp_path / "run"
+    run_plan(plan, out)
+    assert from_run(out).claim is not None
+    for path in (out / "ledgers").glob("*.json"):
+        ledger = LedgerFile(path).read()
+        ledger.entries = [*ledger.entries[:4], ledger.entries[0]]
+        path.write_bytes(encoded(ledger))
+    assert main(["audit", str(out), "--trials", "30"]) == 2
+    told = capsys.readouterr().err
+    assert "cannot be audited" in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("selection", ["laplace", "once"])
+def test_a_selection_is_replayed_as_it_was_paid(tmp_path: Path, selection) -> None:
+    plan = tiny("mechanism.kind=vpp", f"mechanism.selection={selection}", "model.dim=80", "run.rounds=2")
+    run_plan(plan, tmp_path / "run")
+    assert from_run(tmp_path / "run").claim.releases == 2
 
 
 MISTAKES = {

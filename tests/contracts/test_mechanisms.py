@@ -1,12 +1,14 @@
 """What every mechanism must do, whichever it is."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from tests.conftest import BUDGET, CLASSES, DIM, ROUNDS, blobs
 from vpdr import Adjacency, BudgetExceeded, ClassSums, FinchClusters, KMeansClusters, Ledger, Occasion
-from vpdr.errors import InvalidInput
+from vpdr.errors import InvalidInput, VpdrError
 from vpdr.mechanisms import Mechanism, Rapp, SeededNoise
 from vpdr.privacy.terms import EncoderKind, Level
 from vpdr.rng import Streams
@@ -85,6 +87,23 @@ def test_all_rounds_fit_the_budget_and_one_more_does_not(private_mechanism) -> N
     with pytest.raises(BudgetExceeded, match=r"amazon: epsilon would reach 1\.0"):
         private_mechanism.release(*blobs(1), occasion(21, memory=memory)).charged_to(ledger, round=21)
     assert len(ledger.entries) == ROUNDS
+
+
+def test_it_says_what_a_release_will_cost_before_it_has_seen_a_sample(mechanism) -> None:
+    memory = {}
+    for t in range(1, 4):
+        planned = mechanism.planned(occasion(t, memory=memory))
+        release = mechanism.release(*blobs(1), occasion(t, memory=memory))
+        assert release.receipt == planned
+        assert release.paid_with(planned) is release.prototypes
+        memory = release.memory
+
+
+def test_what_was_not_paid_for_is_not_handed_over(private_mechanism) -> None:
+    release = private_mechanism.release(*blobs(1), occasion())
+    less = dataclasses.replace(release.receipt, events=release.receipt.events[:-1])
+    with pytest.raises(VpdrError, match="was paid for"):
+        release.paid_with(less)
 
 
 def test_what_is_not_private_never_passes_a_budget(mechanism) -> None:

@@ -11,7 +11,7 @@ from vpdr.client import Samples, Shard
 from vpdr.engines.build import build
 from vpdr.engines.runner import Company, run_plan
 from vpdr.engines.simulate import _now
-from vpdr.privacy import ACCOUNTANTS, LedgerFile
+from vpdr.privacy import ACCOUNTANTS, BudgetExceeded, LedgerFile
 from vpdr.rng import Streams
 
 
@@ -38,6 +38,55 @@ def test_a_crash_cannot_give_a_charge_back(tmp_path: Path) -> None:
     assert [entry["round"] for entry in entries][:4] == [1, 2, 3, 4]
     events = LedgerFile(out / "ledgers" / "client-000.json").read().events
     assert ACCOUNTANTS["exact"].epsilon(events, 1e-5) <= 1
+
+
+class Looking:
+    """A mechanism that fails after it has seen the data, for reasons that lie in the data."""
+
+    def __init__(self, inner) -> None:
+        self.inner, self.looks = inner, 0
+
+    adjacency = property(lambda self: self.inner.adjacency)
+
+    def planned(self, occasion):
+        return self.inner.planned(occasion)
+
+    def bounds(self, *about):
+        return self.inner.bounds(*about)
+
+    def release(self, *_):
+        self.looks += 1
+        raise ZeroDivisionError
+
+
+def watched(*settings: str):
+    client = build(tiny(*settings)).clients[0]
+    looking = Looking(client.promise.mechanism)
+    client.promise = dataclasses.replace(client.promise, mechanism=looking)
+    return client, looking
+
+
+@pytest.mark.parametrize("kind", ["igpp", "vpp", "rapp"])
+def test_a_look_that_fails_is_paid_for(kind) -> None:
+    rules = ("release.summariser=sums", "release.encoder=public") if kind == "rapp" else ()
+    client, looking = watched(f"mechanism.kind={kind}", *rules)
+    with pytest.raises(ZeroDivisionError):
+        client.release(1)
+    assert looking.looks == 1
+    assert [entry.receipt for entry in client.ledger.entries] == [looking.planned(client._occasion(1))]
+    assert client.sent is None
+
+
+def test_without_budget_the_data_are_not_looked_at() -> None:
+    client, looking = watched("run.rounds=1")
+    client.promise = dataclasses.replace(client.promise, releases=99)
+    with pytest.raises(ZeroDivisionError):
+        client.release(1)
+    client.encoding.all = None  # nor are they encoded
+    for t in (2, 3):
+        with pytest.raises(BudgetExceeded):
+            client.release(t)
+    assert looking.looks == 1
 
 
 def test_an_empty_client_is_silent_only_if_that_is_no_secret() -> None:

@@ -51,7 +51,7 @@ def test_huge_samples_are_clipped_like_others(size) -> None:
         assert mechanism.release(vectors, labels).prototypes.vectors.isfinite().all()
 
 
-@pytest.mark.parametrize("radius", [0.0, -1.0, 1e-250, 1e250, float("nan"), float("inf")])
+@pytest.mark.parametrize("radius", [0.0, -1.0, 1e-250, 1e-13, 1e13, 1e78, 1e250, float("nan"), float("inf")])
 def test_a_clip_norm_is_a_length_that_can_be_squared(radius) -> None:
     with pytest.raises(InvalidInput, match="clip_norm must be"):
         Igpp(clip_norm=radius, noise_multiplier=1.0)

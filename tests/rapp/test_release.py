@@ -44,6 +44,19 @@ def test_the_upload_has_one_shape(who, adjacency, per_class, kept) -> None:
         assert all(isinstance(kept, torch.Tensor) for kept in memory.values())
 
 
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 50.0])
+@pytest.mark.parametrize("radius", [1e-12, 1e-3, 1e3, 1e12])
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("who", CLIENTS)
+def test_no_declared_clip_norm_makes_a_release_fail(who, adjacency, radius, epsilon) -> None:
+    """With all stages in one release the later ones build on numbers that the server has not heard yet."""
+    for per_class in (1, 2):
+        mechanism = made(1, epsilon, clip_norm=radius, adjacency=adjacency, per_class=per_class)
+        upload = mechanism.release(*CLIENTS[who], occasion(heard=anchors(0, 1e30))).prototypes
+        assert upload.vectors.isfinite().all()
+        assert upload.variances.isfinite().all()
+
+
 HOSTILE = {
     "NaN": Prototypes(torch.full((CLASSES, DIM), torch.nan), torch.arange(CLASSES)),
     "infinity": Prototypes(torch.full((CLASSES, DIM), torch.inf), torch.arange(CLASSES)),

@@ -140,3 +140,40 @@ def test_a_hundred_clients_take_less_than_a_second() -> None:
     begin = time.perf_counter()
     blup(given_, noise)
     assert time.perf_counter() - begin < 1
+
+
+_EXTREMES = st.sampled_from([0.0, 1e-300, 1e-30, 1e-8, 1.0, 1e8, 1e40, 1e78, 1e155, 1e300])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 4)),
+    size=_EXTREMES,
+    spread=st.sampled_from([0.0, 6.0, 60.0]),
+    variance=_EXTREMES,
+)
+def test_every_finite_input_has_a_finite_answer(seed, shape, size, spread, variance) -> None:
+    """Whether it fails could otherwise tell something about numbers that nobody has paid for."""
+    streams, (m, c, d) = Streams(seed), shape
+    far = 10 ** (spread * (torch.rand(m, c, 1, generator=streams.draw("far"), dtype=torch.float64) - 0.5))
+    drawn = torch.randn(m, c, d, generator=streams.draw("rows"), dtype=torch.float64)
+    estimates = torch.nan_to_num(drawn * size * far)
+    unequal = torch.rand(m, c, generator=streams.draw("unequal"), dtype=torch.float64)
+    noise = torch.nan_to_num(variance * 10 ** (spread * unequal))
+    found = blup(estimates, noise)
+    for part in (found.each, found.shared, found.variances):
+        assert part.isfinite().all()
+    assert (found.variances >= 0).all()
+
+
+def test_what_is_far_beyond_its_noise_stays_as_it_is() -> None:
+    """Too far for the equations to be solved in double precision."""
+    estimates = 1e14 * torch.randn(2, 3, 4, generator=Streams(1).draw("rows"), dtype=torch.float64)
+    found = blup(estimates, torch.full((2, 3), 1e-12, dtype=torch.float64))
+    torch.testing.assert_close(found.each, estimates)
+
+
+def test_numbers_that_are_none_do_not_stop_it() -> None:
+    estimates = torch.tensor([[[torch.nan, 1.0], [torch.inf, -torch.inf]]])
+    assert blup(estimates, torch.tensor([[torch.nan, torch.inf]])).each.isfinite().all()

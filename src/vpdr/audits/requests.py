@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.audits.claims import Claim
+from vpdr.audits.costs import costs, same_events
 from vpdr.audits.subject import Subject
 from vpdr.errors import InvalidInput
 from vpdr.plan.plan import Plan
@@ -90,6 +91,12 @@ def from_run(folder: Path, settings: Sequence[str] = ()) -> Request:
     data = merged(merged(plan, _small(encoder)), {"model": {"dim": dim}})
     made = Plan.from_data(merged(data, _overrides(settings)))
     subject = Subject.of(made, len(worst.releases))
+    charged = [event for entry in worst.releases for event in entry.receipt.events]
+    if not same_events(costs(subject), charged):
+        raise InvalidInput(
+            f"{folder} cannot be audited: a replay of its plan would not be charged what the ledger of "
+            f"{worst.client} was (a crash makes clients begin again; --set changes plans); audit another run"
+        )
     return Request(subject, Claim.of(worst, made.budget.delta))
 
 

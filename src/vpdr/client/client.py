@@ -26,7 +26,8 @@ from vpdr.types import Features, Memory, Prototypes, Step
 class Client:
     """It owns its data, encoder, head, teacher, optimiser, ledger and random streams.
 
-    Guarantee: what leaves it is what `release` returns, and that was charged to the ledger first.
+    Guarantee: what leaves it is what `release` returns, and that was charged to the ledger before the
+    samples were looked at.
     """
 
     id: str
@@ -52,8 +53,9 @@ class Client:
         self.diagnosis: dict[str, float] = {}  # of this round's release; private
 
     def release(self, t: int) -> Prototypes | None:
-        """Encode, privatise, pay, and only then hand over (Alg. 1, lines 4-11).
+        """Pay, and only then encode, privatise and hand over (Alg. 1, lines 4-11).
 
+        Paying comes first because a server watches: a failure on the way would tell it what it did not pay.
         A client whose releases are used up sends its last upload again: it is public already.
         """
         self.diagnosis = {}
@@ -61,23 +63,24 @@ class Client:
             return None
         if len(self.ledger.releases) >= self.promise.releases and self.sent is not None:
             return self.sent
-        seen = Features(self.released_features(self.shard.train), self.shard.train.labels)
-        made = self.promise.mechanism.release(seen.vectors, seen.labels, self._occasion(t))
+        occasion = self._occasion(t)
+        planned = self.promise.mechanism.planned(occasion)
         try:
-            self.sent = made.charged_to(self.ledger, round=t)
+            self.ledger.charge(planned, round=t)
         except BudgetExceeded:
             if self.sent is None:
                 raise
             return self.sent
-        self.kept = made.memory
+        seen = Features(self.released_features(self.shard.train), self.shard.train.labels)
+        made = self.promise.mechanism.release(seen.vectors, seen.labels, occasion)
+        self.sent, self.kept = made.paid_with(planned), made.memory
         self.diagnosis = {**made.diagnostics, "relative_error": relative_error(self.sent, seen)}
         return self.sent
 
     @property
     def _silent(self) -> bool:
         """Without a sample there is nothing to send, unless having none is itself to stay private."""
-        come_and_go = self.promise.mechanism.adjacency is Adjacency.ADD_REMOVE
-        return len(self.shard.train.labels) == 0 and not come_and_go
+        return not len(self.shard.train.labels) and self.promise.mechanism.adjacency != Adjacency.ADD_REMOVE
 
     def _occasion(self, t: int) -> Occasion:
         return Occasion(
@@ -93,13 +96,11 @@ class Client:
 
     def finetune(self, broadcast: Any, t: int) -> Mapping[str, float]:
         """E epochs on the client's own data (Alg. 1, lines 17-21); the mean of each term of the loss."""
-        self.heard = broadcast
-        train = self.shard.train
+        self.heard, train = broadcast, self.shard.train
         if self.trainer and not self._silent:
+            loss = partial(self.framework.losses, broadcast=broadcast)
             noise = self.promise.noise(self.id, t, Purpose.TRAINING)
-            self.trainer.learn(
-                train, partial(self.framework.losses, broadcast=broadcast), noise, self.ledger, t
-            )
+            self.trainer.learn(train, loss, noise, self.ledger, t)
         if not len(train.labels):
             return {}
         self._learning(True, t)
@@ -126,8 +127,7 @@ class Client:
         step = Step(shaped, self.model.head(shaped), train.labels[rows], train.public[rows], weights)
         terms = dict(self.framework.losses(step, broadcast))
         terms["guide"] = self.guide.loss(raw, step.logits, weights)
-        total = torch.stack(list(terms.values())).sum()
-        if total.requires_grad:
+        if (total := torch.stack(list(terms.values())).sum()).requires_grad:
             total.backward()
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)

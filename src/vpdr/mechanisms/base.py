@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from vpdr.mechanisms.noise import NoiseSource, SystemNoise
-from vpdr.privacy.terms import Adjacency, EncoderKind, member
+from vpdr.privacy.terms import Adjacency, EncoderKind, Receipt, member
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Memory, Prototypes, Release
 
@@ -41,12 +41,20 @@ class Mechanism(Protocol):
     """Turns private features into something that may be sent, and says what that costs.
 
     Guarantee: everything in `Release.prototypes` depends on the features only through the events of
-    `Release.receipt`, under the receipt's terms. `Release.memory` may be private and stays on the client.
+    `Release.receipt`, under the receipt's terms; the receipt itself depends on no feature and no label.
+    `Release.memory` may be private and stays on the client.
     """
 
     @property
     def adjacency(self) -> Adjacency:
         """Under which relation the receipts are stated."""
+        ...
+
+    def planned(self, occasion: Occasion = Occasion()) -> Receipt:
+        """The receipt of `release` on this occasion, from what is public and how many releases are behind.
+
+        Whoever is watched while it releases charges this first: then even a failure is paid for.
+        """
         ...
 
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from vpdr.errors import InvalidInput
 
+SMALLEST, LARGEST = 1e-12, 1e12
+
 
 def clip(vectors: Float[Tensor, "n d"], bound: float) -> Float[Tensor, "n d"]:
     """Scale each row down to l2 norm `bound`; rows already inside are left as they are (Eq. 4)."""
@@ -24,6 +26,12 @@ def clip_groups(
 
 
 def check_clip_norm(clip_norm: float) -> None:
-    """A clip norm is a length whose square is still a number."""
-    if not 1e-100 < clip_norm < 1e100:
-        raise InvalidInput(f"clip_norm must be a positive number between 1e-100 and 1e100, got {clip_norm:g}")
+    """A clip norm is a length at which noise and its square are still numbers in single precision.
+
+    A server may choose it, so it must not be able to provoke an overflow that depends on the data.
+    """
+    if not SMALLEST <= clip_norm <= LARGEST:
+        raise InvalidInput(
+            f"clip_norm must be a positive number between {SMALLEST:g} and {LARGEST:g}, got {clip_norm:g}; "
+            "use about the norm of a feature"
+        )

@@ -9,15 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms.selection import (
-    LaplaceSelection,
-    Laps,
-    OnceSelection,
-    OracleSelection,
-    PublicSelection,
-    RandomSelection,
-    Selection,
-)
+from vpdr.mechanisms.selection import LaplaceSelection, Laps, OnceSelection, Selection
+from vpdr.mechanisms.unnoised import OracleSelection, PublicSelection, RandomSelection
 from vpdr.privacy.accountants.base import check_rounds
 from vpdr.privacy.budget import Budget
 from vpdr.privacy.events import Event, NotPrivate, Repeated

@@ -24,14 +24,17 @@ class Identity:
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", member(Adjacency, self.adjacency))
 
+    def planned(self, occasion: Occasion = Occasion()) -> Receipt:
+        """All privacy."""
+        return Receipt(events=(NotPrivate(),), terms=terms(self.adjacency, occasion))
+
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
         """Summarise, and nothing else."""
         features = admit(vectors, labels, occasion)
         summary = occasion.summarise(features.vectors, features.labels)
         finished = occasion.summarise.finish(summary.vectors, summary.sizes.double())
-        receipt = Receipt(events=(NotPrivate(),), terms=terms(self.adjacency, occasion))
         diagnostics = {"sigma": 0.0, "noise_to_signal": 0.0, "energy_ratio": 0.0}
-        return Release(sendable(finished, summary), receipt, diagnostics)
+        return Release(sendable(finished, summary), self.planned(occasion), diagnostics)
 
     def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
         """Without clipping one sample can do anything."""

@@ -55,6 +55,10 @@ class Igpp:
             clip_norm=clip_norm, noise_multiplier=multiplier, adjacency=adjacency, accumulate=accumulate
         )
 
+    def planned(self, occasion: Occasion = Occasion()) -> Receipt:
+        """One Gaussian event, whatever the data are."""
+        return Receipt(events=(Gaussian(self.noise_multiplier),), terms=terms(self.adjacency, occasion))
+
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
         """Clip, summarise, add noise."""
         features = admit(vectors, labels, occasion)
@@ -68,13 +72,12 @@ class Igpp:
         if self.accumulate:
             told, memory = averaged(told, summary, occasion)
         noised = finished(told, summary, scale, occasion)
-        receipt = Receipt(events=(Gaussian(self.noise_multiplier),), terms=terms(self.adjacency, occasion))
         diagnostics = {
             "sigma": float(noised.stds.median()) if len(noised.stds) else 0.0,
             "noise_to_signal": noise_to_signal(summary, noised, reach),
             "energy_ratio": 1.0,
         }
-        return Release(noised.prototypes, receipt, diagnostics, memory)
+        return Release(noised.prototypes, self.planned(occasion), diagnostics, memory)
 
     def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
         """The release is the only thing computed from the data."""

@@ -86,7 +86,12 @@ def sendable(
 
     Published variances say how much noise a vector holds; the summariser decides whether they may be.
     """
-    return Prototypes(finished.float(), summary.labels, None if variances is None else variances.float())
+    return Prototypes(single(finished), summary.labels, None if variances is None else single(variances))
+
+
+def single(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """In single precision, and finite: what is beyond its largest number becomes that number."""
+    return torch.nan_to_num(values.float())
 
 
 def terms(adjacency: Adjacency, occasion: Occasion) -> Terms:

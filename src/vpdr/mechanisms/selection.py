@@ -1,4 +1,4 @@
-"""Ways to choose the focus coordinates, each with what it costs."""
+"""Ways to choose the focus coordinates by looking at the data, each with what it costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,17 +11,16 @@ from torch import Tensor
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms.base import Occasion
 from vpdr.mechanisms.noise import laplace
-from vpdr.mechanisms.scores import between_class_variance, top
-from vpdr.privacy.events import Event, NotPrivate, Pure
+from vpdr.mechanisms.scores import top
+from vpdr.privacy.events import Event, Pure
 from vpdr.types import Memory
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The focus coordinates, and what choosing them revealed."""
+    """The focus coordinates, and what is to be remembered of them."""
 
     focus: Bool[Tensor, " d"]
-    cost: tuple[Event, ...] = ()
     memory: Memory = field(default_factory=dict)
 
 
@@ -48,6 +47,10 @@ class Selection(Protocol):
         """λ of the noise on each score; 0 where none is added."""
         ...
 
+    def cost(self, occasion: Occasion) -> tuple[Event, ...]:
+        """What `choose` will reveal on this occasion; known before the scores are."""
+        ...
+
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
         """The focus of this release."""
         ...
@@ -69,6 +72,10 @@ class LaplaceSelection:
         """λ, as calibrated."""
         return self.laps.scale
 
+    def cost(self, occasion: Occasion) -> tuple[Event, ...]:
+        """The same at every release."""
+        return (self.laps.cost,)
+
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
         """Clip, add noise, keep the largest."""
         if kept != self.laps.kept:
@@ -76,7 +83,7 @@ class LaplaceSelection:
                 f"the selection is calibrated for {self.laps.kept} coordinates, asked for {kept}"
             )
         noise = self.laps.scale * laplace(occasion.noise, len(scores))
-        return Choice(top(within_range(scores, self.laps.cap) + noise, kept), (self.laps.cost,))
+        return Choice(top(within_range(scores, self.laps.cap) + noise, kept))
 
 
 def within_range(scores: Float[Tensor, " d"], cap: float) -> Float[Tensor, " d"]:
@@ -102,70 +109,22 @@ class OnceSelection:
         """λ, as calibrated."""
         return self.laps.scale
 
+    def cost(self, occasion: Occasion) -> tuple[Event, ...]:
+        """Nothing where a selection is remembered."""
+        return () if "focus" in occasion.memory else (self.laps.cost,)
+
     def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
         """The remembered focus, or a first selection."""
         known = occasion.memory.get("focus")
         if known is None:
             first = LaplaceSelection(self.laps).choose(scores, kept, occasion)
-            return Choice(first.focus, first.cost, {"focus": first.focus})
+            return Choice(first.focus, {"focus": first.focus})
         if known.shape != scores.shape:
             raise InvalidInput(
                 f"{occasion.client}: the remembered selection is for {len(known)} dimensions, "
                 f"the features have {len(scores)}"
             )
-        return Choice(known, (), {"focus": known})
-
-
-class _WithoutNoise:
-    """Selections whose scores are not perturbed, because they are public, unused, or not private."""
-
-    __slots__ = ()
-
-    @property
-    def scale(self) -> float:
-        """No noise on any score."""
-        return 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RandomSelection(_WithoutNoise):
-    """A uniform subset: the control. Guarantee: independent of the data, costs nothing."""
-
-    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
-        """Rank fresh random numbers.
-
-        Gaussian ones: ranking the uniform draws behind the Laplace noise would repeat its choice, seed by
-        seed, and make the control look more like the selection than it is.
-        """
-        return Choice(top(occasion.noise.normal(len(scores)), kept))
-
-
-@dataclass(frozen=True, slots=True)
-class PublicSelection(_WithoutNoise):
-    """The coordinates in which the last broadcast separates its classes.
-
-    Guarantee: post-processing of what everybody has already heard, costs nothing.
-    """
-
-    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
-        """By between-class variance of the broadcast; at random before anything was heard."""
-        if occasion.heard is None:
-            return RandomSelection().choose(scores, kept, occasion)
-        heard = between_class_variance(occasion.heard)
-        if heard.shape != scores.shape:
-            raise InvalidInput(
-                f"{occasion.client}: the broadcast has {len(heard)} dimensions, the features {len(scores)}"
-            )
-        return Choice(top(heard, kept))
-
-
-@dataclass(frozen=True, slots=True)
-class OracleSelection(_WithoutNoise):
-    """The truly largest scores: what a perfect selection would give. Guarantee: none, not private."""
-
-    def choose(self, scores: Float[Tensor, " d"], kept: int, occasion: Occasion) -> Choice:
-        """Look, and say so."""
-        return Choice(top(scores, kept), (NotPrivate(),))
+        return Choice(known, {"focus": known})
 
 
 def overlap(focus: Bool[Tensor, " d"], scores: Float[Tensor, " d"], kept: int) -> Mapping[str, float]:

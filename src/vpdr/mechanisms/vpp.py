@@ -71,6 +71,11 @@ class Vpp:
             adjacency=adjacency,
         )
 
+    def planned(self, occasion: Occasion = Occasion()) -> Receipt:
+        """The selection, where it costs anything, and one Gaussian event."""
+        events = (*self.selection.cost(occasion), Gaussian(self.noise_multiplier))
+        return Receipt(events=events, terms=terms(self.adjacency, occasion))
+
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
         """Select, clip both groups, summarise, add noise to both (Alg. 1, lines 5-10)."""
         features = admit(vectors, labels, occasion)
@@ -82,9 +87,6 @@ class Vpp:
         scores = anova_scores(features)
         choice = self.selection.choose(scores, self.groups.kept, occasion)
         summary, noised = self._perturbed(features, choice.focus, occasion)
-        receipt = Receipt(
-            events=(*choice.cost, Gaussian(self.noise_multiplier)), terms=terms(self.adjacency, occasion)
-        )
         reach = self.groups.reach(choice.focus)
         diagnostics = {
             **self._noise_figures(noised),
@@ -93,7 +95,7 @@ class Vpp:
             "saturated": float((scores >= self.score_cap).double().mean()),
             "noise_to_signal": noise_to_signal(summary, noised, reach),
         }
-        return Release(noised.prototypes, receipt, diagnostics, choice.memory)
+        return Release(noised.prototypes, self.planned(occasion), diagnostics, choice.memory)
 
     def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
         """Two things are computed from the data."""

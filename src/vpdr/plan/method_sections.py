@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from vpdr.checks import at_least, not_negative, positive
+from vpdr.checks import at_least, not_negative
 from vpdr.finetune import Dcr
 from vpdr.mechanisms import Focus
+from vpdr.mechanisms.clipping import check_clip_norm
 from vpdr.mechanisms.rapp import SHARES, Stages, parsed_shares
 
 _FOCUS, _DCR = Focus(), Dcr(clip_norm=1.0)  # where their defaults are stated
@@ -36,7 +37,7 @@ class MechanismSection:
     expected: int = 0  # rapp: samples of a class at a client as everybody may know them; 0: not declared
 
     def __post_init__(self) -> None:
-        positive(clip_norm=self.clip_norm)
+        check_clip_norm(self.clip_norm)
         at_least(1, per_class=self.per_class)
         not_negative(release_dim=self.release_dim, expected=self.expected)
         Stages(releases=1, shares=parsed_shares(self.stages))

@@ -1,6 +1,7 @@
 """Noisy prototypes of many clients and classes, read together: what looks like noise is taken out.
 
-All of it is post-processing of released numbers and costs no privacy.
+All of it is post-processing of released numbers and costs no privacy. It never fails: a client that stopped
+here would tell the server something about numbers of which it has only paid the noise.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ _ROUNDS = 4  # of weights and components; they settle within two
 _LARGEST = 1e12  # ratio of two variances beyond which a prototype says nothing
 _FLOOR = 1e-4  # of the noise in a class: classes that seem equal keep an order, and next to no energy
 _SMALLEST = 1e-30  # noise-free prototypes would otherwise have infinite weight
+_FARTHEST = 1e60  # so that squares of sums of squares are numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +49,30 @@ def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> 
     variance V; K follows from four components that are fitted to the estimates themselves. A class that a
     client does not have comes with a large variance, and is filled in from the others. Solved through the
     effects (Henderson's equations), so that the work grows with clients + classes and not their product.
+    Where signal is so far above noise that double precision cannot solve them, estimates stay as they are.
     """
-    clients, classes, dim = estimates.shape
-    noise = variances.double().clamp(min=_SMALLEST)
+    told = torch.nan_to_num(estimates.double()).clamp(-_FARTHEST, _FARTHEST)
+    noise = torch.nan_to_num(variances.double(), nan=_FARTHEST**2).clamp(_SMALLEST, _FARTHEST**2)
     noise = noise.clamp(max=_LARGEST * float(noise.min()))
-    found = fitted_components(estimates.double(), noise)
-    rows = estimates.double().reshape(-1, dim)
+    found = fitted_components(told, noise)
+    solved = _solved(told, noise, found)
+    return _as_told(told, noise, found) if solved is None else solved
+
+
+def _solved(
+    estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"], found: Components
+) -> Shrunk | None:
+    """Henderson's equations; None where rounding has made them worthless."""
+    clients, classes, dim = estimates.shape
+    rows = estimates.reshape(-1, dim)
     weights = 1 / (found.rest + noise.flatten())
     design = _design(clients, classes)
     sizes = [found.grand, *[found.classes] * classes, *[found.clients] * clients]
     roots = torch.tensor(sizes, dtype=torch.float64).sqrt()
     inner = roots[:, None] * (design.T @ (weights[:, None] * design)) * roots
-    factor = torch.linalg.cholesky(inner + torch.eye(len(roots), dtype=torch.float64))
+    factor, failed = torch.linalg.cholesky_ex(inner + torch.eye(len(roots), dtype=torch.float64))
+    if int(failed):
+        return None
     known = roots[:, None] * torch.cholesky_inverse(factor) * roots
     effects = known @ (design.T @ (weights[:, None] * rows))
     fixed = design @ effects
@@ -70,7 +84,19 @@ def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> 
     unknown = known[0, 0] + 2 * known[0, 1 : classes + 1] + own
     left = (share[..., 0].square() * found.rest * noise * weights.reshape(clients, classes)).sum(dim=0)
     each = (fixed + rest).reshape(clients, classes, dim)
-    return Shrunk(each, shared, unknown.clamp(min=0) + left, found)
+    return _usable(Shrunk(each, shared, unknown.clamp(min=0) + left, found))
+
+
+def _usable(solved: Shrunk) -> Shrunk | None:
+    parts = (solved.each, solved.shared, solved.variances)
+    return solved if all(bool(part.isfinite().all()) for part in parts) else None
+
+
+def _as_told(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"], found: Components) -> Shrunk:
+    """Nothing is taken for noise; a class is the mean of its estimates, by what each of them knows."""
+    weights = 1 / noise
+    share = weights / weights.sum(dim=0)
+    return Shrunk(estimates, (share[..., None] * estimates).sum(dim=0), 1 / weights.sum(dim=0), found)
 
 
 def _design(clients: int, classes: int) -> Float[Tensor, "n k"]:
@@ -97,12 +123,19 @@ def fitted_components(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m
         weights = weights / weights.max()
         overlap, observed = _moments(estimates, weights, noise)
         scale = overlap.diagonal()
-        values, _ = nnls((overlap / scale[:, None]).numpy(), (observed / scale).numpy())
-        found = torch.from_numpy(values)
+        found = _not_negative(overlap / scale[:, None], observed / scale)
         spread = float(found[1:].sum())
     grand, by_class, by_client, rest = found.tolist()
     least = _FLOOR * float((1 / (1 / noise).sum(dim=0)).median())
     return Components(grand, max(by_class, least), by_client, rest)
+
+
+def _not_negative(overlap: Float[Tensor, "4 4"], observed: Float[Tensor, "4"]) -> Float[Tensor, "4"]:
+    """The best variances without a negative one; all is rest where none are found."""
+    try:
+        return torch.from_numpy(nnls(overlap.numpy(), observed.numpy())[0])
+    except (RuntimeError, ValueError):
+        return torch.stack([*torch.zeros(3, dtype=torch.float64), observed[3].nan_to_num().clamp(min=0)])
 
 
 def _moments(

@@ -93,7 +93,12 @@ class RunFolder:
     def save_record(self, record: Mapping[str, Any]) -> None:
         """The record and the table of its rounds; the checkpoint is then no longer needed to read results."""
         write_atomically(self.path / "rounds.csv", rounds_table(record).encode())
-        write_atomically(self.record, json_bytes(record))
+        write_atomically(self.record, json_bytes(record), mode=mode_of(record))
+
+
+def mode_of(*records: Mapping[str, Any]) -> int:
+    """Who may read what is written of these runs: what attacks found about samples is the owner's alone."""
+    return 0o600 if any(record.get("attacks") for record in records) else 0o666
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -83,7 +83,11 @@ def next_centres(
 def moved_moment(
     seen: Seen, centres: Float[Tensor, "p r"], counts: Float[Tensor, " p"], reach: float
 ) -> Float[Tensor, ""]:
-    """The mean squared distance from the new centres: what they now explain is no longer distance."""
+    """The mean squared distance from the new centres: what they now explain is no longer distance.
+
+    It stays within a public range, so that every radius is one that a stage can be looked at with.
+    """
     explained = counts @ (centres - seen.centres).square().sum(dim=1) / counts.sum()
-    least = max(_LEAST * float(seen.moment), _FLOOR * reach**2)
-    return (seen.moment - explained).clamp(min=least)
+    most = (_FARTHEST * reach) ** 2
+    least = min(max(_LEAST * float(seen.moment), _FLOOR * reach**2), most)
+    return torch.nan_to_num(seen.moment - explained, nan=most).clamp(least, most)

@@ -14,12 +14,13 @@ from vpdr.errors import InvalidInput
 from vpdr.mechanisms.admission import admit
 from vpdr.mechanisms.base import Array, Occasion
 from vpdr.mechanisms.clipping import check_clip_norm
+from vpdr.mechanisms.perturb import single
 from vpdr.mechanisms.rapp.centres import heard_centres, moved_moment, next_centres, reseeded, spread_out
 from vpdr.mechanisms.rapp.diagnosis import diagnosed
 from vpdr.mechanisms.rapp.geometry import Geometry
 from vpdr.mechanisms.rapp.look import Viewpoint, counting_adjacency, look
 from vpdr.mechanisms.rapp.seen import Seen, read_counts
-from vpdr.mechanisms.rapp.stages import SHARES, Stages
+from vpdr.mechanisms.rapp.stages import SHARES, Stage, Stages
 from vpdr.mechanisms.statement import release_bound
 from vpdr.privacy.accountants import accountant_named
 from vpdr.privacy.budget import Budget
@@ -79,21 +80,23 @@ class Rapp:
             adjacency=adjacency,
         )
 
+    def planned(self, occasion: Occasion = Occasion()) -> Receipt:
+        """All events of the stages that come next: how many are behind is public."""
+        stages = self._next_stages(self._remembered(occasion))
+        events = tuple(event for stage in stages for event in stage.events)
+        return Receipt(events=events, terms=self._terms(occasion))
+
     def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
         """The next stages, and what all stages so far say together."""
         features = self._admitted(vectors, labels, occasion)
-        seen = Seen.recalled(occasion.memory) if occasion.memory else self._nothing()
-        events: tuple[Gaussian, ...] = ()
-        for number in self.stages.of_release(seen.stage):
-            stage = self.stages.stage(number, self.noise_multiplier)
+        seen = self._remembered(occasion)
+        for stage in self._next_stages(seen):
             seen = look(
                 features, *self._prepared(seen, len(features.labels), occasion), stage, occasion.noise
             )
-            events = (*events, *stage.events)
         counts = read_counts(seen, self._total(len(features.labels)), self._hides_counts)
-        receipt = Receipt(events=events, terms=self._terms(occasion))
         diagnostics = diagnosed(features, seen, counts, self.per_class)
-        return Release(self._told(seen, counts), receipt, diagnostics, seen.memory())
+        return Release(self._told(seen, counts), self.planned(occasion), diagnostics, seen.memory())
 
     def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
         """Sums with counts, and one number."""
@@ -127,8 +130,13 @@ class Rapp:
         """The size of the dataset, wherever no neighbour can change it."""
         return None if self.adjacency is Adjacency.ADD_REMOVE else samples
 
-    def _nothing(self) -> Seen:
+    def _remembered(self, occasion: Occasion) -> Seen:
+        if occasion.memory:
+            return Seen.recalled(occasion.memory)
         return Seen.nothing(self.classes * self.per_class, self.geometry.dims[1], self._reach)
+
+    def _next_stages(self, seen: Seen) -> list[Stage]:
+        return [self.stages.stage(n, self.noise_multiplier) for n in self.stages.of_release(seen.stage)]
 
     def _prepared(self, seen: Seen, samples: int, occasion: Occasion) -> tuple[Seen, Viewpoint]:
         """Centres and radius of the next stage, from what is public."""
@@ -152,9 +160,9 @@ class Rapp:
     def _told(self, seen: Seen, counts: Float[Tensor, " p"]) -> Prototypes:
         """What leaves the client: one row for each centre of the public list, with its noise."""
         wide, narrow = self.geometry.dims
-        vectors = self.geometry.back(seen.estimate(counts)).float()
+        vectors = single(self.geometry.back(seen.estimate(counts)))
         labels = torch.arange(self.classes).repeat_interleave(self.per_class)
-        return Prototypes(vectors, labels, (seen.variances(counts) * narrow / wide).float())
+        return Prototypes(vectors, labels, single(seen.variances(counts) * narrow / wide))
 
     def _terms(self, occasion: Occasion) -> Terms:
         return Terms(
