@@ -27,7 +27,7 @@ delta = 1e-5
 adjacency = "replace-same-label"
 
 [allow]
-mechanisms = ["igpp", "vpp"]
+mechanisms = ["igpp", "vpp", "rapp"]
 rounds = 20
 guarantee = "conditional"
 min_class_count = 2
@@ -59,6 +59,11 @@ def test_a_modest_plan_passes(policy) -> None:
         (("run.rounds=1000",), "rounds"),
         (("release.noise=seeded",), "simulation"),
         (("release.min_count=1",), "min-class-count"),
+        (("release.min_count=1", "release.summariser=sums"), "min-class-count"),
+        (
+            ("mechanism.kind=rapp", "release.encoder=public", "release.summariser=sums", "release.min_count=1"),
+            "min-class-count",
+        ),
         (("framework.kind=fedplvm", "release.min_count=1"), "guarantee"),
         (("mechanism.kind=vpp", "mechanism.selection=oracle"), "guarantee"),
         (("budget.adjacency=replace-one", "release.summariser=sums", "release.min_count=1"), "adjacency"),
@@ -79,8 +84,8 @@ def test_a_plan_that_asks_for_more_is_refused(policy, settings, code) -> None:
         ("rounds = 20", "round = 20", "unknown setting in [allow]: 'round'; did you mean 'rounds'?"),
         ("rounds = 20", "rounds = 0", "rounds must be at least 1"),
         ("epsilon = 1.0", "epsilon = -1.0", "epsilon"),
-        ('["igpp", "vpp"]', '["igp"]', "unknown mechanism: 'igp'"),
-        ('["igpp", "vpp"]', '"igpp"', "must be a list of names"),
+        ('["igpp", "vpp", "rapp"]', '["igp"]', "unknown mechanism: 'igp'"),
+        ('["igpp", "vpp", "rapp"]', '"igpp"', "must be a list of names"),
         ('"conditional"', '"fine"', "unknown guarantee"),
         ('benchmark = "synthetic"', 'benchmark = "a"\nfeatures = "b"', "not both"),
         ('benchmark = "synthetic"', 'features = "x.npz"', "classes must be at least 1"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from vpdr.flower.policy import Policy
 from vpdr.flower.refusals import Code, Refused
-from vpdr.plan.combinations import HIDES_COUNTS, expected_level, sharing
+from vpdr.plan.combinations import expected_level, sharing
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Adjacency, Level, Noise
 
@@ -33,5 +33,6 @@ def _faults(policy: Policy, plan: Plan) -> Iterator[tuple[Code, bool]]:
     yield Code.DELTA, not plan.budget.delta <= policy.budget.delta
     yield Code.ADJACENCY, plan.budget.adjacency != policy.budget.adjacency
     yield Code.SIMULATION, plan.release.noise != Noise.SYSTEM and not allow.simulation
-    hidden = plan.budget.adjacency != Adjacency.REPLACE_SAME_LABEL or plan.release.summariser in HIDES_COUNTS
-    yield Code.MIN_CLASS_COUNT, not hidden and plan.release.min_count < allow.min_class_count
+    # sums hide no count where counts are exact and published, and have no min_count that could stay out
+    published = plan.budget.adjacency == Adjacency.REPLACE_SAME_LABEL
+    yield Code.MIN_CLASS_COUNT, published and plan.release.min_count < allow.min_class_count
