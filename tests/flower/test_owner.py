@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.flower.conftest import RUN, changed, one_home, opening, paid, tiny
+from tests.flower.conftest import RUN, changed, one_home, opening, paid, tiny, with_features
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.flower.errand import Errand
 from vpdr.flower.home import RUNS_KEPT, Home
@@ -61,7 +61,12 @@ def test_a_modest_plan_passes(policy) -> None:
         (("release.min_count=1",), "min-class-count"),
         (("release.min_count=1", "release.summariser=sums"), "min-class-count"),
         (
-            ("mechanism.kind=rapp", "release.encoder=public", "release.summariser=sums", "release.min_count=1"),
+            (
+                "mechanism.kind=rapp",
+                "release.encoder=public",
+                "release.summariser=sums",
+                "release.min_count=1",
+            ),
             "min-class-count",
         ),
         (("framework.kind=fedplvm", "release.min_count=1"), "guarantee"),
@@ -185,16 +190,6 @@ def test_a_busy_client_says_so(tmp_path: Path) -> None:
         os.close(descriptor)
     assert refusal.value.code is Code.BUSY
     assert answer(home, opening(plan)).upload is not None
-
-
-def with_features(tmp_path: Path, plan) -> Home:
-    rng = np.random.default_rng(0)
-    rows, labels = rng.normal(size=(40, 12)), np.arange(40) % 4
-    np.savez(tmp_path / "silo.npz", train_x=rows, train_y=labels, test_x=rows[:8], test_y=labels[:8])
-    home = one_home(tmp_path, plan)
-    data = f'features = "{tmp_path / "silo.npz"}"\nclasses = 4'
-    changed(home.path, ('benchmark = "synthetic"', data), ('"client-000"', '"hospital-a"'))
-    return home
 
 
 def test_a_silo_brings_its_own_features(tmp_path: Path) -> None:
