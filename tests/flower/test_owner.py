@@ -15,8 +15,9 @@ from vpdr.flower.errand import Errand
 from vpdr.flower.home import RUNS_KEPT, Home
 from vpdr.flower.judgement import judge
 from vpdr.flower.node import answer, greet
-from vpdr.flower.policy import read_policy
+from vpdr.flower.policy import DataTerms, read_policy
 from vpdr.flower.refusals import Code, Refused
+from vpdr.flower.samples import fingerprint
 
 POLICY = """
 name = "hospital-a"
@@ -277,12 +278,96 @@ def test_a_crash_between_paying_and_saving_loses_an_upload_not_a_cost(tmp_path: 
     assert paid(home) == 2
 
 
-def test_a_policy_that_anybody_can_write_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_a_policy_that_others_can_write_is_none(tmp_path: Path, mode: int) -> None:
     home = one_home(tmp_path, tiny())
-    (home.path / "policy.toml").chmod(0o666)
+    (home.path / "policy.toml").chmod(mode)
     with pytest.raises(Refused) as refusal:
         greet(home, tiny())
     assert refusal.value.code is Code.NO_POLICY
+
+
+def refused(home: Home, errand: Errand) -> Code:
+    with pytest.raises(Refused) as refusal:
+        answer(home, errand)
+    return refusal.value.code
+
+
+def test_a_ledger_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    answer(home, opening(plan))
+    (home.path / "ledger.json").unlink()
+    assert refused(home, opening(plan, hop=2)) is Code.LEDGER
+    (home.path / "dataset.json").unlink()
+    assert refused(home, opening(plan, run="f" * 16)) is Code.LEDGER
+    assert not (home.path / "ledger.json").exists()
+
+
+def test_an_older_copy_of_a_ledger_is_noticed(tmp_path: Path) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    answer(home, opening(plan))
+    copy = (home.path / "ledger.json").read_bytes()
+    answer(home, opening(plan, hop=2))
+    (home.path / "ledger.json").write_bytes(copy)
+    assert refused(home, opening(plan, hop=3)) is Code.LEDGER
+    assert paid(home) == 1
+
+
+def test_a_first_message_that_is_refused_does_not_close_the_folder(tmp_path: Path) -> None:
+    plan = tiny()
+    home = with_features(tmp_path, plan)
+    assert refused(home, opening(tiny("model.dim=16"))) is Code.BENCHMARK
+    assert answer(home, opening(plan)).upload is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_x": np.full((40, 12), np.nan)},
+        {"train_x": np.full((40, 12), 1e30)},
+        {"train_y": np.arange(40)},
+        {"test_y": np.full(8, -1)},
+        {"train_y": np.arange(39) % 4},
+        {"train_y": np.linspace(0, 1, 40)},
+        {"test_x": np.zeros(8)},
+    ],
+    ids=["nan", "huge", "labels", "negative", "lengths", "fractions", "shape"],
+)
+def test_data_are_checked_before_a_plan_can_matter(tmp_path: Path, changes) -> None:
+    plan = tiny()
+    home = with_features(tmp_path, plan)
+    with np.load(tmp_path / "silo.npz") as found:
+        arrays = dict(found)
+    np.savez(tmp_path / "silo.npz", **{**arrays, **changes})
+    assert refused(home, Errand(run=RUN, hop=1, plan=plan)) is Code.OWN_DATA
+    assert refused(home, opening(tiny("mechanism.clip_norm=1.0"))) is Code.OWN_DATA
+    assert paid(home) == 0
+
+
+def test_a_repeated_answer_keeps_what_the_owner_keeps_by_now(tmp_path: Path) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    assert "accuracy" in answer(home, opening(plan)).facts["measured"]
+    changed(home.path, ('metrics = "everything"', 'metrics = "nothing"'))
+    facts = answer(home, opening(plan)).facts
+    assert (set(facts["measured"]), facts["seconds"]) == ({"epsilon"}, 0.0)
+
+
+def test_a_fingerprint_looks_into_the_middle_of_files(tmp_path: Path) -> None:
+    for size in (5_000, 500_000):
+        file = tmp_path / str(size)
+        file.write_bytes(bytes(size))
+        terms = DataTerms(benchmark="digits", settings={"root": str(tmp_path)})
+        before = fingerprint("a", terms)
+        file.write_bytes(bytes(size // 2) + b"\1" * (size - size // 2))
+        assert fingerprint("a", terms) != before
+
+
+def test_a_note_can_hold_anything(tmp_path: Path) -> None:
+    Home(tmp_path).note("\ud800")
+    assert "ud800" in (tmp_path / "refusals.log").read_text()
 
 
 def test_notes_do_not_fill_the_disk(tmp_path: Path, monkeypatch) -> None:

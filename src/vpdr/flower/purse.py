@@ -1,9 +1,13 @@
 """A run's ledger that is paid out of the owner's: the one may end, the other never forgets."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vpdr.flower.policy import Policy
+from vpdr.flower.refusals import Code, Refused
 from vpdr.privacy import Adjacency, Ledger, LedgerFile, Receipt
 
 
@@ -22,6 +26,17 @@ class RunLedger(Ledger):
         self._refuse_overspending(receipt, round)
         self.purse.charge(receipt, round=round)
         Ledger.charge(self, receipt, round=round)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue a run; the owner's file must know all of its releases."""
+        Ledger.load_state_dict(self, state)
+        if Counter(self.entries) - Counter(self.purse.read().entries):
+            raise older(self.purse)
+
+
+def older(purse: LedgerFile) -> Refused:
+    """The refusal of a ledger that lacks what was paid."""
+    return Refused(Code.LEDGER, f"{purse.path} lacks releases that were made: it is an older copy")
 
 
 def purse_of(policy: Policy, path: Path) -> LedgerFile:

@@ -61,7 +61,8 @@ def simulated_homes(plan: Plan, root: Path) -> list[Path]:
         except OSError as error:
             raise cannot_write(home, error) from error
         if not (home / "policy.toml").exists():
-            write_atomically(home / "policy.toml", toml_text(agreeing_policy(plan, name)).encode())
+            text = toml_text(agreeing_policy(plan, name))
+            write_atomically(home / "policy.toml", text.encode(), mode=0o600)
     return homes
 
 
