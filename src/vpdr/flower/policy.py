@@ -11,7 +11,7 @@ from vpdr.errors import InvalidInput
 from vpdr.mechanisms import MECHANISMS
 from vpdr.plan.combinations import NOT_PRIVATE
 from vpdr.plan.values import fitted, known
-from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, Level
+from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, Level
 
 METRICS = ("nothing", "accuracy", "everything")
 PRIVATE = tuple(name for name in MECHANISMS if name not in NOT_PRIVATE)
@@ -60,12 +60,14 @@ class DataTerms:
     settings: dict[str, Any] = field(default_factory=dict)  # of that benchmark; they win over the plan's
     weights: str = ""  # of the backbone, on this machine
     device: str = "cpu"  # of the backbone, where it is trained inside
+    encoder: str = str(EncoderKind.PERSONAL)  # of what an app brings; public: no private sample touched it
 
     def __post_init__(self) -> None:
         if self.features and self.benchmark:
             raise InvalidInput("give data.features (a file) or data.benchmark (a name), not both")
         if self.features:
             at_least(1, classes=self.classes)
+        known("encoder", [self.encoder], list(EncoderKind))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
