@@ -12,8 +12,9 @@ POLICY = """name = "silo-{part}"
 [budget]
 epsilon = 1.0
 delta = 1e-5
+selection = 0.1  # of epsilon, for the coordinates that vpp selects
 [allow]
-mechanisms = ["igpp", "vpp"]
+mechanisms = ["vpp"]
 rounds = 3
 guarantee = "proved"
 [data]

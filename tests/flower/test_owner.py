@@ -18,6 +18,19 @@ from vpdr.flower.node import answer, greet
 from vpdr.flower.policy import DataTerms, read_policy
 from vpdr.flower.refusals import Code, Refused
 from vpdr.flower.samples import fingerprint
+from vpdr.privacy import (
+    Adjacency,
+    Basis,
+    Budget,
+    BudgetExceeded,
+    Counts,
+    EncoderKind,
+    Gaussian,
+    Pure,
+    Receipt,
+    Terms,
+)
+from vpdr.privacy.accountants import Exact
 
 POLICY = """
 name = "hospital-a"
@@ -47,7 +60,7 @@ def policy(tmp_path: Path):
 
 def test_a_modest_plan_passes(policy) -> None:
     judge(policy, tiny(*FINE))
-    judge(policy, tiny(*FINE, "mechanism.kind=vpp", "budget.epsilon=0.5", "run.rounds=20"))
+    judge(policy, tiny(*FINE, "mechanism.kind=vpp", "mechanism.selection=public", "run.rounds=20"))
     judge(policy, tiny("framework.kind=local", "mechanism.kind=none"))  # nothing leaves
 
 
@@ -70,6 +83,7 @@ def test_a_modest_plan_passes(policy) -> None:
             ),
             "min-class-count",
         ),
+        (("mechanism.kind=vpp",), "selection"),
         (("framework.kind=fedplvm", "release.min_count=1"), "guarantee"),
         (("mechanism.kind=vpp", "mechanism.selection=oracle"), "guarantee"),
         (("budget.adjacency=replace-one", "release.summariser=sums", "release.min_count=1"), "adjacency"),
@@ -97,6 +111,9 @@ def test_a_plan_that_asks_for_more_is_refused(policy, settings, code) -> None:
         ('benchmark = "synthetic"', 'features = "x.npz"', "classes must be at least 1"),
         ("[data]", "[dat]", "unknown entry"),
         ("[budget]", "[budget", "not valid TOML"),
+        ("delta = 1e-5", 'delta = 1e-5\naccountant = "joint"', "choose one of exact, rdp"),
+        ("delta = 1e-5", 'delta = 1e-5\naccountant = "rdp"\nselection = 0.1', "is for accountant exact"),
+        ("delta = 1e-5", "delta = 1e-5\nselection = 1.0", "selection must lie in [0, 1)"),
     ],
 )
 def test_a_policy_that_is_not_understood_is_refused(tmp_path: Path, old, new, words) -> None:
@@ -313,6 +330,39 @@ def test_an_older_copy_of_a_ledger_is_noticed(tmp_path: Path) -> None:
     (home.path / "ledger.json").write_bytes(copy)
     assert refused(home, opening(plan, hop=3)) is Code.LEDGER
     assert paid(home) == 1
+
+
+def test_epsilon_is_divided_before_the_first_release(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY.replace("delta = 1e-5", "delta = 1e-5\nselection = 0.25"))
+    policy = read_policy(tmp_path / "policy.toml")
+    judge(policy, tiny(*FINE, "mechanism.kind=vpp", "mechanism.share=0.25"))
+    judge(policy, tiny(*FINE, "budget.epsilon=0.75"))
+    for settings, code in [
+        (("mechanism.kind=vpp", "mechanism.share=0.26"), Code.SELECTION),
+        (("mechanism.kind=vpp", "mechanism.share=0.2"), Code.EPSILON),
+        (("budget.epsilon=0.76",), Code.EPSILON),
+    ]:
+        with pytest.raises(Refused) as refusal:
+            judge(policy, tiny(*FINE, *settings))
+        assert refusal.value.code is code
+
+
+def test_one_part_of_epsilon_is_not_spent_on_the_other(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY.replace("delta = 1e-5", "delta = 1e-5\nselection = 0.25"))
+    purse = Home(tmp_path).purse(read_policy(tmp_path / "policy.toml"))
+    terms = Terms(
+        adjacency=Adjacency.REPLACE_SAME_LABEL,
+        encoder=EncoderKind.PUBLIC,
+        counts=Counts.PUBLIC,
+        basis=Basis.PROVED,
+    )
+    purse.charge(Receipt(events=(Pure(0.2),), terms=terms), round=1)
+    fits, too_much = (Exact().multiplier(Budget(epsilon, 1e-5), 1) for epsilon in (0.749, 0.751))
+    for event in (Pure(0.051), Gaussian(too_much)):
+        with pytest.raises(BudgetExceeded):
+            purse.charge(Receipt(events=(event,), terms=terms), round=2)
+    purse.charge(Receipt(events=(Gaussian(fits), Pure(0.05)), terms=terms), round=2)
+    assert purse.read().spent <= 1.0
 
 
 def test_a_first_message_that_is_refused_does_not_close_the_folder(tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ import torch
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.files import cannot_write, write_atomically
 from vpdr.flower.policy import Policy, read_policy
-from vpdr.flower.purse import purse_of
+from vpdr.flower.purse import Purse, purse_of
 from vpdr.flower.refusals import Code, Refused
-from vpdr.privacy import LedgerFile
 from vpdr.records.store import plain
 
 RUNS_KEPT = 8  # a server that starts run after run must not fill the owner's disk
@@ -65,7 +64,7 @@ class Home:
         finally:
             os.close(descriptor)
 
-    def purse(self, policy: Policy) -> LedgerFile:
+    def purse(self, policy: Policy) -> Purse:
         """The dataset's ledger; it is started once, before anything else is written here."""
         file, runs = self.path / "ledger.json", self.path / "runs"
         used = (self.path / "dataset.json").exists() or any(runs.glob("*.pt"))

@@ -79,7 +79,7 @@ def _awake(home: Home, policy: Policy, plan: Plan, saved: Mapping[str, Any] | No
     """The client as it went to sleep, with the owner's ledger behind its own."""
     torch.set_num_threads(plan.run.threads)
     seat, classes = seat_of(policy, plan)
-    client = _pattern(json.dumps(at_home(policy.data, plan).to_data()), classes).client(policy.name, seat)
+    client = _pattern(json.dumps(at_home(policy, plan).to_data()), classes).client(policy.name, seat)
     client.ledger = paid_from(home.purse(policy), client.ledger)
     if saved is not None:
         client.resume(saved["client"])

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from vpdr.errors import InvalidInput
 from vpdr.flower.policy import DataTerms, Policy
 from vpdr.flower.refusals import Code, Refused
 from vpdr.plan.plan import Plan
+from vpdr.plan.sections import BenchmarkSection
 from vpdr.plan.values import merged
 from vpdr.rng import Streams
 
@@ -32,15 +35,22 @@ def seat_of(policy: Policy, plan: Plan) -> tuple[Seat, int]:
         return Seat(shard=shard, member=member_of(plan, 0)), policy.data.classes
     if not policy.data.benchmark:
         raise Refused(Code.NO_POLICY, "the policy names no data: set data.features or data.benchmark")
-    seats = _benchmark(json.dumps(at_home(policy.data, plan).to_data(), sort_keys=True))
+    seats = _benchmark(json.dumps(at_home(policy, plan).to_data(), sort_keys=True))
     if policy.name not in seats.clients:
         raise Refused(Code.BENCHMARK, f"the benchmark has no client named {policy.name}")
     return seats.clients[policy.name], seats.classes
 
 
-def at_home(data: DataTerms, plan: Plan) -> Plan:
-    """The plan as this machine reads it: every path is the owner's, whatever the plan says."""
-    own = {"root": "", "manifest": "", **data.settings}
+def at_home(policy: Policy, plan: Plan) -> Plan:
+    """The plan as this machine reads it: every path is the owner's, whatever the plan says.
+
+    Guarantee: where labels are private, so is the way to divide them: rows are those of the owner's manifest,
+    and nothing of the plan's benchmark is read. A split that a server draws moves with each label.
+    """
+    data = policy.data
+    own: dict[str, Any] = {"root": "", "manifest": "", **data.settings}
+    if policy.divides:
+        own = {**asdict(BenchmarkSection(kind=data.benchmark)), **own}
     changes = {"benchmark": own, "model": {"weights": data.weights}, "run": {"device": data.device}}
     return Plan.from_data(merged(plan.to_data(), changes))
 
