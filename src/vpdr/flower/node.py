@@ -95,7 +95,8 @@ def _work(
     def awake() -> Client:
         return _awake(home, policy, errand.plan, saved)
 
-    client, clock, losses = awake(), Clock(), {}
+    client, clock = awake(), Clock()
+    losses: dict[str, float] = {}
     if errand.learn:
         heard = checked(client, errand.broadcast)
         with clock.phase("finetune"):

@@ -148,7 +148,8 @@ def _check_teacher(arrays: Mapping[str, Tensor]) -> None:
     if set(shapes) - {_TRUST} != _NAMES or any(len(shapes[name]) != 2 for name in _WIDE):
         raise InvalidInput(f"expected the parameters of a teacher, got {shapes}")
     (narrow, dim), (classes, hidden) = shapes["down"], shapes["out.weight"]
-    expected = {"down": (narrow, dim), "up": (dim, narrow), "hidden.weight": (hidden, dim)}
+    expected: dict[str, tuple[int, ...]] = {"down": (narrow, dim)}
+    expected |= {"up": (dim, narrow), "hidden.weight": (hidden, dim)}
     expected |= {"hidden.bias": (hidden,), "out.weight": (classes, hidden), "out.bias": (classes,)}
     if shapes != expected | ({_TRUST: (classes,)} if _TRUST in shapes else {}):
         raise InvalidInput(f"expected a teacher of shapes {expected}, got {shapes}")
