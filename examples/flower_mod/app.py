@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 from vpdr.flower import PrototypePrivacyMod
 
 CLASSES, DIM, ROUNDS = 4, 16, 3
-mod = PrototypePrivacyMod(classes=CLASSES, dim=DIM, rounds=ROUNDS, mechanism="vpp", encoder="public")
+mod = PrototypePrivacyMod(classes=CLASSES, dim=DIM, rounds=ROUNDS, mechanism="vpp")
 client = ClientApp(mods=[mod])  # the last of all mods, so that others see private prototypes only
 
 

@@ -1,9 +1,10 @@
 """Federations over Flower's messages, in this process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.engines.conftest import timeless, tiny
@@ -43,6 +44,17 @@ def one_home(tmp_path: Path, plan: Plan) -> Home:
     return Home(simulated_homes(plan, tmp_path / "nodes")[0])
 
 
+def with_features(tmp_path: Path, plan: Plan, classes: Sequence[int] = range(4)) -> Home:
+    """A silo with a file of features of its own."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(40, 12)), np.resize(np.array(classes), 40)
+    np.savez(tmp_path / "silo.npz", train_x=rows, train_y=labels, test_x=rows[:8], test_y=labels[:8])
+    home = one_home(tmp_path, plan)
+    data = f'features = "{tmp_path / "silo.npz"}"\nclasses = 4'
+    changed(home.path, ('benchmark = "synthetic"', data), ('"client-000"', '"hospital-a"'))
+    return home
+
+
 def opening(plan: Plan, **changes: Any) -> Errand:
     return Errand(**{"run": RUN, "hop": 1, "plan": plan, "release": True, **changes})
 
@@ -77,4 +89,14 @@ def terms(minimum: int = 2, clients: int = 3) -> ServerTerms:
     return ServerTerms(clients=clients, minimum=minimum, patience=0.0)
 
 
-__all__ = ["FaultyGrid", "changed", "one_home", "opening", "paid", "terms", "tiny", "without_exchange"]
+__all__ = [
+    "FaultyGrid",
+    "changed",
+    "one_home",
+    "opening",
+    "paid",
+    "terms",
+    "tiny",
+    "with_features",
+    "without_exchange",
+]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.flower.conftest import RUN, one_home, opening, paid, tiny
+from tests.flower.conftest import RUN, one_home, opening, paid, tiny, with_features
 from vpdr.flower.client_app import client_app
 from vpdr.flower.errand import Errand
 from vpdr.flower.grid import InProcessGrid
@@ -103,12 +103,76 @@ def test_a_broadcast_that_does_not_fit_is_refused(tmp_path: Path, broadcast) -> 
     assert paid(home) == 0
 
 
-def test_a_teacher_of_the_wrong_shape_is_no_upload(tmp_path: Path) -> None:
+def teacher(trust: int = 4, classes: int = 4, dim: int = 12) -> dict[str, torch.Tensor]:
+    shapes = {"down": (1, dim), "up": (dim, 1), "hidden.weight": (8, dim), "hidden.bias": (8,)}
+    shapes |= {"out.weight": (classes, 8), "out.bias": (classes,), "trust": (trust,)}
+    return {name: torch.zeros(shape) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    "broadcast",
+    [
+        {"down": torch.zeros(2, 2)},
+        {name: array for name, array in teacher().items() if name != "up"},
+        {**teacher(), "more": torch.zeros(1)},
+        teacher(trust=3),
+        teacher(trust=3, classes=3),
+        teacher(trust=5),
+        teacher(dim=11),
+    ],
+    ids=["one", "a part", "more", "short trust", "fewer classes", "long trust", "dimension"],
+)
+def test_a_teacher_that_does_not_fit_is_refused_before_data_are_touched(
+    tmp_path: Path, monkeypatch, broadcast
+) -> None:
     plan = tiny("framework.kind=mpft")
     home = one_home(tmp_path, plan)
-    errand = opening(plan, hop=2, learn=True, broadcast={"down": torch.zeros(2, 2)})
-    assert refusal(reply_to(home, errand_record(errand))) == "failed"
+    monkeypatch.setattr("vpdr.client.Client.finetune", lambda *_: pytest.fail("data were touched"))
+    errand = opening(plan, hop=2, learn=True, broadcast=broadcast)
+    assert refusal(reply_to(home, errand_record(errand))) == "broadcast"
     assert paid(home) == 0
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [0, 1, 2, 3]], ids=["lacks a class", "has all"])
+def test_a_broadcast_does_not_ask_whether_a_class_is_there(tmp_path: Path, labels: list[int]) -> None:
+    plan = tiny("framework.kind=mpft")
+    home = with_features(tmp_path, plan, labels)
+    errand = opening(plan, hop=2, learn=True, broadcast=teacher(trust=3))
+    assert refusal(reply_to(home, errand_record(errand))) == "broadcast"
+    assert not reply_to(
+        home, errand_record(opening(plan, hop=2, learn=True, broadcast=teacher()))
+    ).has_error()
+
+
+@pytest.mark.parametrize("place", ["vpdr.client.Client.finetune", "vpdr.flower.learning.measures"])
+def test_an_error_in_training_is_not_heard(tmp_path: Path, monkeypatch, place: str) -> None:
+    plan = tiny("release.encoder=public")
+    home = one_home(tmp_path, plan)
+    reply_to(home, errand_record(opening(plan)))
+    before = home.load(RUN)["client"]
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("patient 17 has no diagnosis")
+
+    monkeypatch.setattr(place, broken)
+    anchors = {"global.vectors": torch.zeros(4, 12), "global.labels": torch.arange(4)}
+    reply = reply_to(home, errand_record(opening(plan, hop=2, learn=True, broadcast=anchors)))
+    assert set(reply.content) == {"upload", "facts"}
+    assert paid(home) == 2
+    assert "patient 17" in (home.path / "refusals.log").read_text()
+    if "finetune" in place:
+        after = home.load(RUN)["client"]
+        assert all(torch.equal(after["head"][name], value) for name, value in before["head"].items())
+
+
+def test_a_learning_rate_that_breaks_the_model_is_not_heard(tmp_path: Path) -> None:
+    plan = tiny("train.lr=1e30")
+    home = one_home(tmp_path, plan)
+    reply_to(home, errand_record(opening(plan)))
+    anchors = {"global.vectors": torch.zeros(4, 12), "global.labels": torch.arange(4)}
+    reply = reply_to(home, errand_record(opening(plan, hop=2, learn=True, broadcast=anchors)))
+    assert set(reply.content) == {"upload", "facts"}
+    assert "was not learnt from" in (home.path / "refusals.log").read_text()
 
 
 def test_messages_that_are_none(tmp_path: Path) -> None:

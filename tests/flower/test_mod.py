@@ -9,7 +9,8 @@ import pytest
 
 from vpdr.flower import PrototypePrivacyMod
 from vpdr.flower.grid import InProcessGrid
-from vpdr.privacy import LedgerFile
+from vpdr.mechanisms import Igpp
+from vpdr.privacy import Budget, Ledger, LedgerFile
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_mod"
 POLICY = """name = "silo"
@@ -126,6 +127,45 @@ def test_it_fails_closed(tmp_path: Path, inner, settings, policy, code) -> None:
     assert not reply.has_content()
     assert reply.error.reason == code
     assert paid(tmp_path) == 0
+
+
+def test_the_owner_says_whether_the_encoder_is_public(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        PrototypePrivacyMod(classes=4, dim=6, rounds=2, encoder="public")
+    proved = POLICY.replace("conditional", "proved")
+    assert replies(tmp_path / "a", honest, policy=proved)[0].error.reason == "guarantee"
+    public = proved + '[data]\nencoder = "public"\n'
+    assert replies(tmp_path / "b", honest, policy=public)[0].has_content()
+    assert replies(tmp_path / "c", honest, policy=public.replace('"public"', '"mine"'))[0].has_error()
+
+
+def test_an_error_after_looking_at_data_is_paid(tmp_path: Path, monkeypatch) -> None:
+    release, seen = Igpp.release, []
+
+    def broken(self, vectors, labels, occasion):
+        seen.append(len(labels))
+        if len(labels) == 40:
+            raise RuntimeError("patient 17")
+        return release(self, vectors, labels, occasion)
+
+    monkeypatch.setattr(Igpp, "release", broken)
+    (reply,) = replies(tmp_path, honest, policy=POLICY + "min_class_count = 3\n")
+    assert reply.error.reason == "failed"
+    assert seen == [40, 12]
+    assert paid(tmp_path) == 1
+
+
+def test_a_ledger_that_is_gone_or_older_is_noticed(tmp_path: Path) -> None:
+    replies(tmp_path, honest)
+    ledger = tmp_path / "ledger.json"
+    copy = ledger.read_bytes()
+    ledger.unlink()
+    assert replies(tmp_path, honest)[0].error.reason == "ledger"
+    other = Ledger(client="silo", budget=Budget(1.0, 1e-5))
+    LedgerFile.create(ledger, other)
+    assert replies(tmp_path, honest)[0].error.reason == "ledger"
+    ledger.write_bytes(copy)
+    assert replies(tmp_path, honest)[0].has_content()
 
 
 def test_other_samples_need_another_folder(tmp_path: Path) -> None:

@@ -9,14 +9,28 @@ import numpy as np
 import pytest
 import torch
 
-from tests.flower.conftest import RUN, changed, one_home, opening, paid, tiny
+from tests.flower.conftest import RUN, changed, one_home, opening, paid, tiny, with_features
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.flower.errand import Errand
 from vpdr.flower.home import RUNS_KEPT, Home
 from vpdr.flower.judgement import judge
 from vpdr.flower.node import answer, greet
-from vpdr.flower.policy import read_policy
+from vpdr.flower.policy import DataTerms, read_policy
 from vpdr.flower.refusals import Code, Refused
+from vpdr.flower.samples import fingerprint
+from vpdr.privacy import (
+    Adjacency,
+    Basis,
+    Budget,
+    BudgetExceeded,
+    Counts,
+    EncoderKind,
+    Gaussian,
+    Pure,
+    Receipt,
+    Terms,
+)
+from vpdr.privacy.accountants import Exact
 
 POLICY = """
 name = "hospital-a"
@@ -27,7 +41,7 @@ delta = 1e-5
 adjacency = "replace-same-label"
 
 [allow]
-mechanisms = ["igpp", "vpp"]
+mechanisms = ["igpp", "vpp", "rapp"]
 rounds = 20
 guarantee = "conditional"
 min_class_count = 2
@@ -46,7 +60,7 @@ def policy(tmp_path: Path):
 
 def test_a_modest_plan_passes(policy) -> None:
     judge(policy, tiny(*FINE))
-    judge(policy, tiny(*FINE, "mechanism.kind=vpp", "budget.epsilon=0.5", "run.rounds=20"))
+    judge(policy, tiny(*FINE, "mechanism.kind=vpp", "mechanism.selection=public", "run.rounds=20"))
     judge(policy, tiny("framework.kind=local", "mechanism.kind=none"))  # nothing leaves
 
 
@@ -59,6 +73,17 @@ def test_a_modest_plan_passes(policy) -> None:
         (("run.rounds=1000",), "rounds"),
         (("release.noise=seeded",), "simulation"),
         (("release.min_count=1",), "min-class-count"),
+        (("release.min_count=1", "release.summariser=sums"), "min-class-count"),
+        (
+            (
+                "mechanism.kind=rapp",
+                "release.encoder=public",
+                "release.summariser=sums",
+                "release.min_count=1",
+            ),
+            "min-class-count",
+        ),
+        (("mechanism.kind=vpp",), "selection"),
         (("framework.kind=fedplvm", "release.min_count=1"), "guarantee"),
         (("mechanism.kind=vpp", "mechanism.selection=oracle"), "guarantee"),
         (("budget.adjacency=replace-one", "release.summariser=sums", "release.min_count=1"), "adjacency"),
@@ -79,13 +104,16 @@ def test_a_plan_that_asks_for_more_is_refused(policy, settings, code) -> None:
         ("rounds = 20", "round = 20", "unknown setting in [allow]: 'round'; did you mean 'rounds'?"),
         ("rounds = 20", "rounds = 0", "rounds must be at least 1"),
         ("epsilon = 1.0", "epsilon = -1.0", "epsilon"),
-        ('["igpp", "vpp"]', '["igp"]', "unknown mechanism: 'igp'"),
-        ('["igpp", "vpp"]', '"igpp"', "must be a list of names"),
+        ('["igpp", "vpp", "rapp"]', '["igp"]', "unknown mechanism: 'igp'"),
+        ('["igpp", "vpp", "rapp"]', '"igpp"', "must be a list of names"),
         ('"conditional"', '"fine"', "unknown guarantee"),
         ('benchmark = "synthetic"', 'benchmark = "a"\nfeatures = "b"', "not both"),
         ('benchmark = "synthetic"', 'features = "x.npz"', "classes must be at least 1"),
         ("[data]", "[dat]", "unknown entry"),
         ("[budget]", "[budget", "not valid TOML"),
+        ("delta = 1e-5", 'delta = 1e-5\naccountant = "joint"', "choose one of exact, rdp"),
+        ("delta = 1e-5", 'delta = 1e-5\naccountant = "rdp"\nselection = 0.1', "is for accountant exact"),
+        ("delta = 1e-5", "delta = 1e-5\nselection = 1.0", "selection must lie in [0, 1)"),
     ],
 )
 def test_a_policy_that_is_not_understood_is_refused(tmp_path: Path, old, new, words) -> None:
@@ -182,16 +210,6 @@ def test_a_busy_client_says_so(tmp_path: Path) -> None:
     assert answer(home, opening(plan)).upload is not None
 
 
-def with_features(tmp_path: Path, plan) -> Home:
-    rng = np.random.default_rng(0)
-    rows, labels = rng.normal(size=(40, 12)), np.arange(40) % 4
-    np.savez(tmp_path / "silo.npz", train_x=rows, train_y=labels, test_x=rows[:8], test_y=labels[:8])
-    home = one_home(tmp_path, plan)
-    data = f'features = "{tmp_path / "silo.npz"}"\nclasses = 4'
-    changed(home.path, ('benchmark = "synthetic"', data), ('"client-000"', '"hospital-a"'))
-    return home
-
-
 def test_a_silo_brings_its_own_features(tmp_path: Path) -> None:
     plan = tiny()
     home = with_features(tmp_path, plan)
@@ -277,12 +295,129 @@ def test_a_crash_between_paying_and_saving_loses_an_upload_not_a_cost(tmp_path: 
     assert paid(home) == 2
 
 
-def test_a_policy_that_anybody_can_write_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_a_policy_that_others_can_write_is_none(tmp_path: Path, mode: int) -> None:
     home = one_home(tmp_path, tiny())
-    (home.path / "policy.toml").chmod(0o666)
+    (home.path / "policy.toml").chmod(mode)
     with pytest.raises(Refused) as refusal:
         greet(home, tiny())
     assert refusal.value.code is Code.NO_POLICY
+
+
+def refused(home: Home, errand: Errand) -> Code:
+    with pytest.raises(Refused) as refusal:
+        answer(home, errand)
+    return refusal.value.code
+
+
+def test_a_ledger_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    answer(home, opening(plan))
+    (home.path / "ledger.json").unlink()
+    assert refused(home, opening(plan, hop=2)) is Code.LEDGER
+    (home.path / "dataset.json").unlink()
+    assert refused(home, opening(plan, run="f" * 16)) is Code.LEDGER
+    assert not (home.path / "ledger.json").exists()
+
+
+def test_an_older_copy_of_a_ledger_is_noticed(tmp_path: Path) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    answer(home, opening(plan))
+    copy = (home.path / "ledger.json").read_bytes()
+    answer(home, opening(plan, hop=2))
+    (home.path / "ledger.json").write_bytes(copy)
+    assert refused(home, opening(plan, hop=3)) is Code.LEDGER
+    assert paid(home) == 1
+
+
+def test_epsilon_is_divided_before_the_first_release(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY.replace("delta = 1e-5", "delta = 1e-5\nselection = 0.25"))
+    policy = read_policy(tmp_path / "policy.toml")
+    judge(policy, tiny(*FINE, "mechanism.kind=vpp", "mechanism.share=0.25"))
+    judge(policy, tiny(*FINE, "budget.epsilon=0.75"))
+    for settings, code in [
+        (("mechanism.kind=vpp", "mechanism.share=0.26"), Code.SELECTION),
+        (("mechanism.kind=vpp", "mechanism.share=0.2"), Code.EPSILON),
+        (("budget.epsilon=0.76",), Code.EPSILON),
+    ]:
+        with pytest.raises(Refused) as refusal:
+            judge(policy, tiny(*FINE, *settings))
+        assert refusal.value.code is code
+
+
+def test_one_part_of_epsilon_is_not_spent_on_the_other(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY.replace("delta = 1e-5", "delta = 1e-5\nselection = 0.25"))
+    purse = Home(tmp_path).purse(read_policy(tmp_path / "policy.toml"))
+    terms = Terms(
+        adjacency=Adjacency.REPLACE_SAME_LABEL,
+        encoder=EncoderKind.PUBLIC,
+        counts=Counts.PUBLIC,
+        basis=Basis.PROVED,
+    )
+    purse.charge(Receipt(events=(Pure(0.2),), terms=terms), round=1)
+    fits, too_much = (Exact().multiplier(Budget(epsilon, 1e-5), 1) for epsilon in (0.749, 0.751))
+    for event in (Pure(0.051), Gaussian(too_much)):
+        with pytest.raises(BudgetExceeded):
+            purse.charge(Receipt(events=(event,), terms=terms), round=2)
+    purse.charge(Receipt(events=(Gaussian(fits), Pure(0.05)), terms=terms), round=2)
+    assert purse.read().spent <= 1.0
+
+
+def test_a_first_message_that_is_refused_does_not_close_the_folder(tmp_path: Path) -> None:
+    plan = tiny()
+    home = with_features(tmp_path, plan)
+    assert refused(home, opening(tiny("model.dim=16"))) is Code.BENCHMARK
+    assert answer(home, opening(plan)).upload is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_x": np.full((40, 12), np.nan)},
+        {"train_x": np.full((40, 12), 1e30)},
+        {"train_y": np.arange(40)},
+        {"test_y": np.full(8, -1)},
+        {"train_y": np.arange(39) % 4},
+        {"train_y": np.linspace(0, 1, 40)},
+        {"test_x": np.zeros(8)},
+    ],
+    ids=["nan", "huge", "labels", "negative", "lengths", "fractions", "shape"],
+)
+def test_data_are_checked_before_a_plan_can_matter(tmp_path: Path, changes) -> None:
+    plan = tiny()
+    home = with_features(tmp_path, plan)
+    with np.load(tmp_path / "silo.npz") as found:
+        arrays = dict(found)
+    np.savez(tmp_path / "silo.npz", **{**arrays, **changes})
+    assert refused(home, Errand(run=RUN, hop=1, plan=plan)) is Code.OWN_DATA
+    assert refused(home, opening(tiny("mechanism.clip_norm=1.0"))) is Code.OWN_DATA
+    assert paid(home) == 0
+
+
+def test_a_repeated_answer_keeps_what_the_owner_keeps_by_now(tmp_path: Path) -> None:
+    plan = tiny()
+    home = one_home(tmp_path, plan)
+    assert "accuracy" in answer(home, opening(plan)).facts["measured"]
+    changed(home.path, ('metrics = "everything"', 'metrics = "nothing"'))
+    facts = answer(home, opening(plan)).facts
+    assert (set(facts["measured"]), facts["seconds"]) == ({"epsilon"}, 0.0)
+
+
+def test_a_fingerprint_looks_into_the_middle_of_files(tmp_path: Path) -> None:
+    for size in (5_000, 500_000):
+        file = tmp_path / str(size)
+        file.write_bytes(bytes(size))
+        terms = DataTerms(benchmark="digits", settings={"root": str(tmp_path)})
+        before = fingerprint("a", terms)
+        file.write_bytes(bytes(size // 2) + b"\1" * (size - size // 2))
+        assert fingerprint("a", terms) != before
+
+
+def test_a_note_can_hold_anything(tmp_path: Path) -> None:
+    Home(tmp_path).note("\ud800")
+    assert "ud800" in (tmp_path / "refusals.log").read_text()
 
 
 def test_notes_do_not_fill_the_disk(tmp_path: Path, monkeypatch) -> None:

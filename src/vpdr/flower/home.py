@@ -18,9 +18,8 @@ import torch
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.files import cannot_write, write_atomically
 from vpdr.flower.policy import Policy, read_policy
-from vpdr.flower.purse import purse_of
+from vpdr.flower.purse import Purse, purse_of
 from vpdr.flower.refusals import Code, Refused
-from vpdr.privacy import LedgerFile
 from vpdr.records.store import plain
 
 RUNS_KEPT = 8  # a server that starts run after run must not fill the owner's disk
@@ -32,7 +31,8 @@ class Home:
     """One dataset's home: files of the owner, for the owner alone, written whole or not at all.
 
     Guarantee: the ledger is bound to one dataset and one budget; neither a restart, a second run, nor the
-    loss of a run's state gives anything back. What no file can notice is its own removal.
+    loss of a run's state gives anything back. A ledger that is gone from a folder in use is noticed, and an
+    older copy of it as long as a later run's state is there; the removal of all files is not.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,8 +45,8 @@ class Home:
             policy = read_policy(file)
         except InvalidInput as error:
             raise Refused(Code.NO_POLICY, str(error)) from error
-        if file.stat().st_mode & stat.S_IWOTH:
-            raise Refused(Code.NO_POLICY, f"anybody can write {file}: chmod o-w it")
+        if file.stat().st_mode & (stat.S_IWOTH | stat.S_IWGRP):
+            raise Refused(Code.NO_POLICY, f"others than its owner can write {file}: chmod go-w it")
         return policy
 
     @contextmanager
@@ -64,9 +64,13 @@ class Home:
         finally:
             os.close(descriptor)
 
-    def purse(self, policy: Policy) -> LedgerFile:
-        """The dataset's ledger."""
-        return purse_of(policy, self.path / "ledger.json")
+    def purse(self, policy: Policy) -> Purse:
+        """The dataset's ledger; it is started once, before anything else is written here."""
+        file, runs = self.path / "ledger.json", self.path / "runs"
+        used = (self.path / "dataset.json").exists() or any(runs.glob("*.pt"))
+        if used and not file.exists():
+            raise Refused(Code.LEDGER, f"{file} was here and is gone: restore it, or retire these data")
+        return purse_of(policy, file)
 
     def bind(self, fingerprint: bytes) -> None:
         """Tie the folder to a dataset at first use; with other data it is refused ever after."""
@@ -119,7 +123,7 @@ class Home:
 
     def _append(self, name: str, line: str) -> None:
         descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace") as file:
             if file.tell() < LONGEST_LOG:
                 file.write(line)
 

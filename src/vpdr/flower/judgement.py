@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 from vpdr.flower.policy import Policy
 from vpdr.flower.refusals import Code, Refused
-from vpdr.plan.combinations import HIDES_COUNTS, expected_level, sharing
+from vpdr.mechanisms.focus import Groups
+from vpdr.plan.combinations import SELECTS, expected_level, focus_of, sharing
 from vpdr.plan.plan import Plan
-from vpdr.privacy import Adjacency, Level, Noise
+from vpdr.privacy import Adjacency, Budget, Level, Noise
+
+HAIR = 1e-9  # for rounding; the ledger itself is stricter
 
 
 def judge(policy: Policy, plan: Plan) -> None:
@@ -25,13 +28,28 @@ def _faults(policy: Policy, plan: Plan) -> Iterator[tuple[Code, bool]]:
     yield Code.ROUNDS, plan.run.rounds > allow.rounds
     if policy.data.benchmark:
         yield Code.BENCHMARK, plan.benchmark.kind != policy.data.benchmark
+        yield Code.DIVISION, policy.divides and not policy.data.settings.get("manifest")
     if not sharing(plan):
         return  # nothing is released
     yield Code.MECHANISM, plan.mechanism.kind not in allow.mechanisms
     yield Code.GUARANTEE, order.index(expected_level(plan)) > order.index(Level(allow.guarantee))
     yield Code.EPSILON, not plan.budget.epsilon <= policy.budget.epsilon
+    if policy.budget.divided:
+        apart, selection = policy.budget.selection * policy.budget.epsilon, selection_cost(plan)
+        yield Code.SELECTION, selection > apart * (1 + HAIR)
+        yield Code.EPSILON, plan.budget.epsilon - selection > (policy.budget.epsilon - apart) * (1 + HAIR)
     yield Code.DELTA, not plan.budget.delta <= policy.budget.delta
     yield Code.ADJACENCY, plan.budget.adjacency != policy.budget.adjacency
     yield Code.SIMULATION, plan.release.noise != Noise.SYSTEM and not allow.simulation
-    hidden = plan.budget.adjacency != Adjacency.REPLACE_SAME_LABEL or plan.release.summariser in HIDES_COUNTS
-    yield Code.MIN_CLASS_COUNT, not hidden and plan.release.min_count < allow.min_class_count
+    # sums hide no count where counts are exact and published, and have no min_count that could stay out
+    published = plan.budget.adjacency == Adjacency.REPLACE_SAME_LABEL
+    yield Code.MIN_CLASS_COUNT, published and plan.release.min_count < allow.min_class_count
+
+
+def selection_cost(plan: Plan) -> float:
+    """The ε of all the plan's selections, which are pure events beside its Gaussian noise."""
+    if plan.mechanism.kind not in SELECTS:
+        return 0.0
+    kept = Groups.of(plan.model.dim, plan.mechanism.keep).kept
+    beside = focus_of(plan).plan(Budget(plan.budget.epsilon, plan.budget.delta), plan.releases, kept).beside
+    return beside.epsilon if beside else 0.0

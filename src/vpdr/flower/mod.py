@@ -13,8 +13,10 @@ from vpdr.flower.client_app import guarded
 from vpdr.flower.home import Home
 from vpdr.flower.judgement import judge
 from vpdr.flower.policy import Policy
+from vpdr.flower.purse import older
 from vpdr.flower.refusals import Code, Refused
 from vpdr.mechanisms import Occasion
+from vpdr.mechanisms.admission import admit
 from vpdr.plan.combinations import framework_of
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Purpose
@@ -33,8 +35,10 @@ class PrototypePrivacyMod:
     """Put it last in `ClientApp(mods=[...])`: other mods then see private prototypes only.
 
     Guarantee: a reply holds prototypes that were paid to the ledger of the node's owner before, or one code.
-    ε, δ, adjacency and everything else that protects come from the owner's policy; `rounds` only says over
-    how many releases they are spread. Measurements pass where the policy's `metrics` is "everything".
+    ε, δ, adjacency, whether the encoder is public, and everything else that protects come from the owner's
+    policy; `rounds` only says over how many releases they are spread. Data that cannot be released at all are
+    refused for nothing; an error after that costs what the release would have cost. Measurements pass where
+    the policy's `metrics` is "everything". The folder is bound to the number of labels of each class only.
     """
 
     classes: int
@@ -42,7 +46,6 @@ class PrototypePrivacyMod:
     rounds: int
     mechanism: str = "igpp"
     clip_norm: float = 5.0
-    encoder: str = "personal"  # public, where no private sample has touched what makes the features
     summariser: str = "means"  # sums, where class counts are private
 
     def __call__(
@@ -75,7 +78,7 @@ class PrototypePrivacyMod:
                     "adjacency": policy.budget.adjacency,
                 },
                 "release": {
-                    "encoder": self.encoder,
+                    "encoder": policy.data.encoder,
                     "summariser": self.summariser,
                     "noise": "system",
                     "min_count": policy.allow.min_class_count if self.summariser == "means" else 1,
@@ -103,8 +106,11 @@ class PrototypePrivacyMod:
         plan = self.plan(policy)
         promise = promise_of(plan, framework_of(plan, plan.framework.kind), self.classes, Streams(0))
         with home.alone():
+            purse = home.purse(policy)
             home.bind(_fingerprint(features))
             saved: Mapping[str, Any] = home.load(run) or {"releases": 0, "memory": {}}
+            if saved["releases"] > len(purse.read().entries):
+                raise older(purse)
             t = saved["releases"] + 1
             occasion = Occasion(
                 client=policy.name,
@@ -115,8 +121,11 @@ class PrototypePrivacyMod:
                 noise=promise.noise(policy.name, t, Purpose.RELEASE),
                 memory=saved["memory"],
             )
-            made = promise.mechanism.release(features.vectors, features.labels, occasion)
-            upload = made.charged_to(home.purse(policy), round=t)
+            admitted = admit(features.vectors, features.labels, occasion)
+            planned = promise.mechanism.planned(occasion)
+            purse.charge(planned, round=t)  # first: an error after the look could tell what was not paid for
+            made = promise.mechanism.release(admitted.vectors, admitted.labels, occasion)
+            upload = made.paid_with(planned)
             home.save(run, {"releases": t, "memory": dict(made.memory)})
             return upload
 

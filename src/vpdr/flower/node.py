@@ -1,20 +1,20 @@
 """A client answers: policy first, then its lock, its data, its work, its ledger, and only then a reply."""
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vpdr.client import Client
 from vpdr.engines.build import Pattern
-from vpdr.engines.simulate import Clock, measures
+from vpdr.engines.simulate import Clock
+from vpdr.flower.broadcasts import checked
 from vpdr.flower.errand import Answer, Errand
 from vpdr.flower.home import Home
 from vpdr.flower.judgement import judge
+from vpdr.flower.learning import learnt, measured
 from vpdr.flower.policy import Policy
 from vpdr.flower.purse import paid_from
 from vpdr.flower.refusals import Code, Refused
@@ -23,8 +23,6 @@ from vpdr.plan.plan import Plan
 from vpdr.privacy import BudgetExceeded
 from vpdr.privacy.entries import pack_entry
 from vpdr.types import Prototypes
-
-MOST = 1e6  # of a coordinate that a client would be drawn to
 
 
 def greet(home: Home, plan: Plan) -> str:
@@ -38,7 +36,8 @@ def answer(home: Home, errand: Errand) -> Answer:
     """Do one errand.
 
     Guarantee: whatever the server sends, what is answered was allowed by the owner's policy and paid to the
-    owner's ledger before; a refusal leaves the ledger and the personal model as they were.
+    owner's ledger before; a refusal leaves the personal model as it was. A refusal by the policy, the order
+    of messages or the broadcast costs nothing; a disk that fails after the charge loses the upload only.
     """
     policy = home.policy()
     judge(policy, errand.plan)
@@ -46,10 +45,11 @@ def answer(home: Home, errand: Errand) -> Answer:
         saved = home.load(errand.run)
         _check_order(saved, errand)
         if saved is not None and saved["hop"] == errand.hop:  # asked again after a lost reply or a restart
-            return _unpacked(saved["answer"])
-        home.bind(fingerprint(policy.name, policy.data))
-        client = _awake(home, policy, errand.plan, saved)
-        given, state = _work(client, errand, policy)
+            return _repeated(saved["answer"], policy.allow.metrics)
+        seal = fingerprint(policy.name, policy.data)
+        home.purse(policy)  # first: a folder that is bound and has no ledger has lost it
+        home.bind(seal)
+        given, state = _work(home, policy, errand, saved)
         packed = {
             "upload": None if given.upload is None else given.upload.arrays(),
             "facts": dict(given.facts),
@@ -79,7 +79,7 @@ def _awake(home: Home, policy: Policy, plan: Plan, saved: Mapping[str, Any] | No
     """The client as it went to sleep, with the owner's ledger behind its own."""
     torch.set_num_threads(plan.run.threads)
     seat, classes = seat_of(policy, plan)
-    client = _pattern(json.dumps(at_home(policy.data, plan).to_data()), classes).client(policy.name, seat)
+    client = _pattern(json.dumps(at_home(policy, plan).to_data()), classes).client(policy.name, seat)
     client.ledger = paid_from(home.purse(policy), client.ledger)
     if saved is not None:
         client.resume(saved["client"])
@@ -87,15 +87,21 @@ def _awake(home: Home, policy: Policy, plan: Plan, saved: Mapping[str, Any] | No
     return client
 
 
-def _work(client: Client, errand: Errand, policy: Policy) -> tuple[Answer, dict[str, Any]]:
+def _work(
+    home: Home, policy: Policy, errand: Errand, saved: Mapping[str, Any] | None
+) -> tuple[Answer, dict[str, Any]]:
     """Close the last round, open this one; the state to be saved comes with the answer."""
-    clock, losses = Clock(), {}
+
+    def awake() -> Client:
+        return _awake(home, policy, errand.plan, saved)
+
+    client, clock = awake(), Clock()
+    losses: dict[str, float] = {}
     if errand.learn:
-        heard = _checked(client, errand.broadcast)
+        heard = checked(client, errand.broadcast)
         with clock.phase("finetune"):
-            losses = dict(client.finetune(heard, errand.hop - 1))
-        _check_health(client, losses)
-    told = {"losses": losses, **measures(client), "seconds": dict(clock.seconds)}
+            client, losses = learnt(client, heard, errand.hop - 1, awake, home.note)
+    told = {"losses": losses, **measured(client, home.note), "seconds": dict(clock.seconds)}
     upload, why = None, ""
     if errand.release:
         with clock.phase("prototypes"):
@@ -107,57 +113,32 @@ def _work(client: Client, errand: Errand, policy: Policy) -> tuple[Answer, dict[
         "classes": client.habits.classes,
         "why": why,
         "entries": [pack_entry(entry) for entry in client.ledger.entries[errand.known :]],
-        "measured": _SHARED[policy.allow.metrics](told),
-        "seconds": clock.seconds.get("prototypes", 0.0) if policy.allow.metrics != "nothing" else 0.0,
+        "measured": told,
+        "seconds": clock.seconds.get("prototypes", 0.0),
     }
     state = {"hop": errand.hop, "client": client.state(), "diagnosis": dict(client.diagnosis), "told": told}
-    return Answer(upload=upload, facts=facts), state
-
-
-def _checked(client: Client, arrays: Mapping[str, Tensor]) -> Any:
-    """The broadcast, if it can be one: finite, anchors of known classes and of the right dimension."""
-    try:
-        if not all(bool(torch.isfinite(array).all()) for array in arrays.values()):
-            raise Refused(Code.BROADCAST, "numbers that are not finite")
-        heard = client.framework.unpack(arrays)
-        anchors = client.framework.anchors(heard)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise Refused(Code.BROADCAST, str(error)) from error
-    if anchors is not None and not _plausible(anchors, client):
-        raise Refused(Code.BROADCAST, "anchors of unknown classes or of another dimension")
-    return heard
-
-
-def _check_health(client: Client, losses: Mapping[str, float]) -> None:
-    """Finite numbers can still be so large that a model breaks on them; then it stays as it was."""
-    if not all(math.isfinite(value) for value in losses.values()):
-        raise Refused(Code.BROADCAST, "the losses are not finite")
-    for part in (client.model.encoder, client.model.head):
-        if not all(bool(torch.isfinite(values).all()) for values in part.state_dict().values()):
-            raise Refused(Code.BROADCAST, "the model did not survive it")
-
-
-def _plausible(anchors: Prototypes, client: Client) -> bool:
-    width, labels = client.shard.train.public.shape[1], anchors.labels
-    if anchors.vectors.ndim != 2 or labels.ndim != 1 or anchors.vectors.shape != (len(labels), width):
-        return False
-    if float(anchors.vectors.abs().max() if len(labels) else 0) > MOST:
-        return False
-    return not len(labels) or (int(labels.min()) >= 0 and int(labels.max()) < client.habits.classes)
-
-
-def _accuracy(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: told[name] for name in ("losses", "accuracy", "epsilon", "seconds")}
+    return Answer(upload=upload, facts=_allowed(facts, policy.allow.metrics)), state
 
 
 # what of the measurements may be told, by the owner's choice; they are computed from private data
-_SHARED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "nothing": lambda told: {"epsilon": told["epsilon"]},
-    "accuracy": _accuracy,
-    "everything": dict,
+_TOLD = {
+    "nothing": {"epsilon"},
+    "accuracy": {"losses", "accuracy", "epsilon", "seconds"},
+    "everything": {"losses", "accuracy", "features", "release", "epsilon", "seconds"},
 }
 
 
-def _unpacked(packed: Mapping[str, Any]) -> Answer:
+def _allowed(facts: Mapping[str, Any], metrics: str) -> dict[str, Any]:
+    """The facts without what the owner keeps."""
+    names = _TOLD[metrics]
+    kept = {name: value for name, value in facts["measured"].items() if name in names}
+    return {**facts, "measured": kept, "seconds": facts["seconds"] if "seconds" in names else 0.0}
+
+
+def _repeated(packed: Mapping[str, Any], metrics: str) -> Answer:
+    """The same answer once more, less what the owner has decided to keep since."""
     upload = packed["upload"]
-    return Answer(upload=None if upload is None else Prototypes.from_arrays(upload), facts=packed["facts"])
+    return Answer(
+        upload=None if upload is None else Prototypes.from_arrays(upload),
+        facts=_allowed(packed["facts"], metrics),
+    )

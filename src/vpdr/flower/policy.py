@@ -6,14 +6,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from vpdr.checks import at_least, one_of
+from vpdr.checks import at_least, fraction, one_of
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import MECHANISMS
 from vpdr.plan.combinations import NOT_PRIVATE
+from vpdr.plan.data_combinations import MADE_UP
 from vpdr.plan.values import fitted, known
-from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, Level
+from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, Level
 
 METRICS = ("nothing", "accuracy", "everything")
+ADAPTIVE = ("exact", "rdp")  # of these a limit holds whatever a server makes of earlier releases
+DIVIDED = {"exact"}  # it needs the two parts for that: docs/privacy.md, section 8
 PRIVATE = tuple(name for name in MECHANISMS if name not in NOT_PRIVATE)
 
 
@@ -24,12 +27,21 @@ class BudgetTerms:
     epsilon: float = 1.0
     delta: float = 1e-5
     accountant: str = "exact"
+    selection: float = 0.0  # the part of ε that is set apart, once for all, for selections of coordinates
     adjacency: str = str(Adjacency.REPLACE_SAME_LABEL)
 
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
         known("accountant", [self.accountant], ACCOUNTANTS)
         known("adjacency", [self.adjacency], list(Adjacency))
+        fraction(selection=self.selection)
+        if self.selection and not self.divided:
+            raise InvalidInput(f"selection is for accountant exact, got {self.accountant}; leave it out")
+
+    @property
+    def divided(self) -> bool:
+        """Whether selections and Gaussian noise are paid from two parts that were fixed before."""
+        return self.accountant in DIVIDED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,12 +72,14 @@ class DataTerms:
     settings: dict[str, Any] = field(default_factory=dict)  # of that benchmark; they win over the plan's
     weights: str = ""  # of the backbone, on this machine
     device: str = "cpu"  # of the backbone, where it is trained inside
+    encoder: str = str(EncoderKind.PERSONAL)  # of what an app brings; public: no private sample touched it
 
     def __post_init__(self) -> None:
         if self.features and self.benchmark:
             raise InvalidInput("give data.features (a file) or data.benchmark (a name), not both")
         if self.features:
             at_least(1, classes=self.classes)
+        known("encoder", [self.encoder], list(EncoderKind))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +94,17 @@ class Policy:
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise InvalidInput(f"name must be a plain word, got {self.name!r}")
+        if self.budget.accountant not in ADAPTIVE and not self.allow.simulation:
+            raise InvalidInput(
+                f"accountant {self.budget.accountant} holds for noise that is chosen before all releases, "
+                f"and servers choose theirs run by run; choose one of {', '.join(ADAPTIVE)}"
+            )
+
+    @property
+    def divides(self) -> bool:
+        """Whether a division of the benchmark tells of private labels, and so must be the owner's own."""
+        private = self.budget.adjacency != Adjacency.REPLACE_SAME_LABEL
+        return private and self.data.benchmark not in {"", *MADE_UP}
 
     @property
     def limit(self) -> Budget | None:

@@ -1,10 +1,56 @@
 """A run's ledger that is paid out of the owner's: the one may end, the other never forgets."""
 
+import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vpdr.flower.policy import Policy
-from vpdr.privacy import Adjacency, Ledger, LedgerFile, Receipt
+from vpdr.flower.refusals import Code, Refused
+from vpdr.privacy import (
+    Adjacency,
+    Budget,
+    BudgetExceeded,
+    Event,
+    Gaussian,
+    Ledger,
+    LedgerFile,
+    Receipt,
+)
+from vpdr.privacy.accountants import Exact
+from vpdr.privacy.events import pure_epsilons
+
+HAIR = 1e-12  # of the part for selections, for the rounding of their sum
+
+
+class Purse(LedgerFile):
+    """The dataset's ledger, with a limit that holds against servers who choose each run's noise anew.
+
+    Guarantee: where ε is divided, selections (pure events) together stay within the part that was set apart
+    for them and Gaussian noise within the rest. Then the whole is (ε, δ)-DP for any choice of later noise
+    by earlier releases: a Gaussian filter holds for the one part, and the other costs at most its factor.
+    """
+
+    def __init__(self, path: Path, parts: Budget | None = None, share: float = 0.0) -> None:
+        super().__init__(path)
+        self.parts, self.share = parts, share  # None: not divided
+
+    def charge(self, receipt: Receipt, *, round: int) -> None:
+        """Record the release on disk, if both parts and their sum allow it."""
+        if self.parts is not None:
+            self._refuse_shifting(self.parts, (*self.read().events, *receipt.events))
+        super().charge(receipt, round=round)
+
+    def _refuse_shifting(self, budget: Budget, events: tuple[Event, ...]) -> None:
+        """What one part has left must not be spent on the other."""
+        apart = self.share * budget.epsilon * (1 + HAIR)
+        gaussian = tuple(event for event in events if isinstance(event, Gaussian))
+        if math.fsum(pure_epsilons(events)) > apart:
+            raise BudgetExceeded(f"{self.path}: selections have no more than epsilon {apart:g} for them")
+        if Exact().epsilon(gaussian, budget.delta) > budget.epsilon - apart:
+            raise BudgetExceeded(f"{self.path}: epsilon {apart:g} of the budget is for selections only")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,10 +69,21 @@ class RunLedger(Ledger):
         self.purse.charge(receipt, round=round)
         Ledger.charge(self, receipt, round=round)
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue a run; the owner's file must know all of its releases."""
+        Ledger.load_state_dict(self, state)
+        if Counter(self.entries) - Counter(self.purse.read().entries):
+            raise older(self.purse)
 
-def purse_of(policy: Policy, path: Path) -> LedgerFile:
+
+def older(purse: LedgerFile) -> Refused:
+    """The refusal of a ledger that lacks what was paid."""
+    return Refused(Code.LEDGER, f"{purse.path} lacks releases that were made: it is an older copy")
+
+
+def purse_of(policy: Policy, path: Path) -> Purse:
     """The dataset's ledger, started or continued; another budget than it was started with is refused."""
-    return LedgerFile.open_or_create(
+    LedgerFile.open_or_create(
         path,
         Ledger(
             client=policy.name,
@@ -35,6 +92,7 @@ def purse_of(policy: Policy, path: Path) -> LedgerFile:
             adjacency=Adjacency(policy.budget.adjacency),
         ),
     )
+    return Purse(path, policy.limit if policy.budget.divided else None, policy.budget.selection)
 
 
 def paid_from(purse: LedgerFile, ledger: Ledger) -> RunLedger:

@@ -6,7 +6,13 @@ from vpdr.errors import VpdrError
 
 
 class Code(StrEnum):
-    """All that a server ever learns about a refusal; none of them depends on a sample."""
+    """All that a server ever learns about a refusal.
+
+    Guarantee: all but three are decided from the policy, the plan, the messages and the ledger. `other-data`
+    and `own-data` speak of the owner's source as a whole, the same whatever a server sends. `failed` is what
+    nobody foresaw, and the only one that samples and a server's settings could decide together: training,
+    measuring and broadcasts, where such errors were found, do not end in it.
+    """
 
     NO_POLICY = "no-policy"
     BAD_REQUEST = "bad-request"
@@ -19,7 +25,11 @@ class Code(StrEnum):
     GUARANTEE = "guarantee"
     SIMULATION = "simulation"
     BENCHMARK = "benchmark"
+    DIVISION = "division"
+    SELECTION = "selection"
     OTHER_DATA = "other-data"
+    OWN_DATA = "own-data"
+    LEDGER = "ledger"
     OTHER_PLAN = "other-plan"
     ROUND_ORDER = "round-order"
     BROADCAST = "broadcast"

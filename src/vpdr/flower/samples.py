@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,28 +20,37 @@ from vpdr.errors import InvalidInput
 from vpdr.flower.policy import DataTerms, Policy
 from vpdr.flower.refusals import Code, Refused
 from vpdr.plan.plan import Plan
+from vpdr.plan.sections import BenchmarkSection
 from vpdr.plan.values import merged
 from vpdr.rng import Streams
 
-_HEAD = 4096  # bytes of each file of a folder that count; all bytes of a file of features
+MOST_FEATURE = 1e15  # beyond it, squares and sums in single precision could break a model on some samples
+_BLOCK, _BLOCKS = 4096, 16  # of a large file in a folder; small ones, and files of features, count in full
 
 
 def seat_of(policy: Policy, plan: Plan) -> tuple[Seat, int]:
     """The client's samples with what is frozen under them, and the public number of classes."""
     if policy.data.features:
-        shard = _from_file(Path(policy.data.features), plan.model.dim)
+        shard = _from_file(policy.data, plan.model.dim)
         return Seat(shard=shard, member=member_of(plan, 0)), policy.data.classes
     if not policy.data.benchmark:
         raise Refused(Code.NO_POLICY, "the policy names no data: set data.features or data.benchmark")
-    seats = _benchmark(json.dumps(at_home(policy.data, plan).to_data(), sort_keys=True))
+    seats = _benchmark(json.dumps(at_home(policy, plan).to_data(), sort_keys=True))
     if policy.name not in seats.clients:
         raise Refused(Code.BENCHMARK, f"the benchmark has no client named {policy.name}")
     return seats.clients[policy.name], seats.classes
 
 
-def at_home(data: DataTerms, plan: Plan) -> Plan:
-    """The plan as this machine reads it: every path is the owner's, whatever the plan says."""
-    own = {"root": "", "manifest": "", **data.settings}
+def at_home(policy: Policy, plan: Plan) -> Plan:
+    """The plan as this machine reads it: every path is the owner's, whatever the plan says.
+
+    Guarantee: where labels are private, so is the way to divide them: rows are those of the owner's manifest,
+    and nothing of the plan's benchmark is read. A split that a server draws moves with each label.
+    """
+    data = policy.data
+    own: dict[str, Any] = {"root": "", "manifest": "", **data.settings}
+    if policy.divides:
+        own = {**asdict(BenchmarkSection(kind=data.benchmark)), **own}
     changes = {"benchmark": own, "model": {"weights": data.weights}, "run": {"device": data.device}}
     return Plan.from_data(merged(plan.to_data(), changes))
 
@@ -50,18 +61,29 @@ def _benchmark(data: str) -> Seats:
     return seats_of(plan, Streams(plan.run.seed), quiet)
 
 
-def _from_file(path: Path, dim: int) -> Shard:
+def _from_file(data: DataTerms, dim: int) -> Shard:
+    """The owner's file, checked before anything of a plan but its dimension is looked at."""
+    path = Path(data.features)
     try:
         with np.load(path, allow_pickle=False) as found:
-            parts = [_samples(found[f"{part}_x"], found[f"{part}_y"]) for part in ("train", "test")]
+            parts = [
+                _samples(found[f"{part}_x"], found[f"{part}_y"], data.classes) for part in ("train", "test")
+            ]
     except (OSError, KeyError, ValueError, TypeError) as error:
-        raise InvalidInput(f"{path} must hold train_x, train_y, test_x and test_y: {error}") from error
+        wrong = f"{path} must hold train_x, train_y, test_x and test_y: {error}"
+        raise Refused(Code.OWN_DATA, wrong) from error
     if any(part.public.shape[1] != dim for part in parts):
         raise Refused(Code.BENCHMARK, f"the plan has {dim} dimensions, {path} has {parts[0].public.shape[1]}")
     return Shard(*parts)
 
 
-def _samples(rows: np.ndarray, labels: np.ndarray) -> Samples:
+def _samples(rows: np.ndarray, labels: np.ndarray, classes: int) -> Samples:
+    if rows.ndim != 2 or labels.shape != rows.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+        raise InvalidInput(f"expected [n d] and n whole numbers, got {rows.shape} and {labels.shape}")
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise InvalidInput(f"expected labels from 0 to {classes - 1}, got some outside of it")
+    if not bool((np.abs(rows) <= MOST_FEATURE).all()):
+        raise InvalidInput(f"expected features of at most {MOST_FEATURE:g}, got NaN or larger ones")
     public: Float[Tensor, "n d"] = torch.from_numpy(rows.astype(np.float32))
     known: Int[Tensor, " n"] = torch.from_numpy(labels.astype(np.int64))
     return Samples(public, known)
@@ -82,13 +104,25 @@ def _is_place(value: object) -> bool:
 
 
 def _tree(place: str) -> bytes:
-    """Names, sizes and beginnings of all files."""
+    """Names, sizes and contents of all files: small ones in full, of large ones blocks spread over them.
+
+    It notices another dataset, not every edit in the middle of a large file.
+    """
     digest = hashlib.sha256()
     root = Path(place)
     for file in sorted([root] if root.is_file() else root.rglob("*")):
         if file.is_file():
-            with file.open("rb") as opened:
-                head = opened.read(_HEAD)
-            heading = json.dumps([str(file.relative_to(root)), file.stat().st_size])
-            digest.update(heading.encode() + head)
+            size = file.stat().st_size
+            digest.update(json.dumps([str(file.relative_to(root)), size]).encode() + _extract(file, size))
     return digest.digest()
+
+
+def _extract(file: Path, size: int) -> bytes:
+    if size <= _BLOCK * _BLOCKS:
+        return file.read_bytes()
+    with file.open("rb") as opened:
+        parts = []
+        for number in range(_BLOCKS):
+            opened.seek(number * (size - _BLOCK) // (_BLOCKS - 1))
+            parts.append(opened.read(_BLOCK))
+    return b"".join(parts)

@@ -1,17 +1,23 @@
 """Simulated owners: folders whose policies allow exactly what a plan asks for, and runs over them."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from vpdr.data import Manifest
+from vpdr.data.manifest_file import write_manifest
 from vpdr.engines.build import quiet
 from vpdr.engines.seats import seats_of
 from vpdr.files import cannot_write, write_atomically
 from vpdr.flower.client_app import HOMES, client_app, home_name
+from vpdr.flower.judgement import selection_cost
+from vpdr.flower.policy import DIVIDED
 from vpdr.flower.post import ServerTerms, TooFew
 from vpdr.flower.serve import Told, serve
 from vpdr.plan.combinations import expected_level
 from vpdr.plan.plan import Plan
+from vpdr.plan.values import merged
 from vpdr.privacy import Noise
 from vpdr.records.toml_text import toml_text
 from vpdr.rng import Streams
@@ -25,6 +31,7 @@ def agreeing_policy(plan: Plan, name: str) -> dict[str, Any]:
             "epsilon": plan.budget.epsilon,
             "delta": plan.budget.delta,
             "accountant": plan.budget.accountant,
+            **_apart(plan),
             "adjacency": plan.budget.adjacency,
         },
         "allow": {
@@ -37,6 +44,7 @@ def agreeing_policy(plan: Plan, name: str) -> dict[str, Any]:
         "data": {
             "benchmark": plan.benchmark.kind,
             "settings": {
+                **{key: value for key, value in asdict(plan.benchmark).items() if key != "kind"},
                 "root": _absolute(plan.benchmark.root),
                 "manifest": _absolute(plan.benchmark.manifest),
             },
@@ -46,6 +54,13 @@ def agreeing_policy(plan: Plan, name: str) -> dict[str, Any]:
     }
 
 
+def _apart(plan: Plan) -> dict[str, float]:
+    """The part of ε that the plan spends on selections, where the accountant needs it set apart."""
+    if plan.budget.accountant not in DIVIDED:
+        return {}
+    return {"selection": selection_cost(plan) / plan.budget.epsilon}
+
+
 def _absolute(path: str) -> str:
     """Nodes have working folders of their own."""
     return str(Path(path).expanduser().resolve()) if path else ""
@@ -53,7 +68,8 @@ def _absolute(path: str) -> str:
 
 def simulated_homes(plan: Plan, root: Path) -> list[Path]:
     """A folder for each client of the plan's benchmark; one that is there already keeps its ledger."""
-    names = sorted(seats_of(plan, Streams(plan.run.seed), quiet).clients)
+    seats = seats_of(plan, Streams(plan.run.seed), quiet)
+    names = sorted(seats.clients)
     homes = [root / home_name(part) for part in range(len(names))]
     for home, name in zip(homes, names, strict=True):
         try:
@@ -61,8 +77,19 @@ def simulated_homes(plan: Plan, root: Path) -> list[Path]:
         except OSError as error:
             raise cannot_write(home, error) from error
         if not (home / "policy.toml").exists():
-            write_atomically(home / "policy.toml", toml_text(agreeing_policy(plan, name)).encode())
+            text = toml_text(agreeing_policy(_settled(plan, seats.manifest, root), name))
+            write_atomically(home / "policy.toml", text.encode(), mode=0o600)
     return homes
+
+
+def _settled(plan: Plan, manifest: Manifest | None, root: Path) -> Plan:
+    """The plan with its division as a file of the owners, for whom it is drawn once."""
+    if manifest is None or plan.benchmark.manifest:
+        return plan
+    file = root / "manifest.json"
+    if not file.exists():
+        write_manifest(file, manifest)
+    return Plan.from_data(merged(plan.to_data(), {"benchmark": {"manifest": str(file)}}))
 
 
 def simulate_in_process(

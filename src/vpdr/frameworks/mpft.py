@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.checks import fraction, not_negative, positive
+from vpdr.errors import InvalidInput
 from vpdr.frameworks import ops
 from vpdr.frameworks.base import Now, Ordinary, ServerMemory
 from vpdr.frameworks.denoise import cleaned
@@ -134,12 +135,29 @@ class Mpft(Ordinary):
         return dict(broadcast.parameters)
 
     def unpack(self, arrays: Mapping[str, Tensor]) -> Teacher:
-        """The parameters by name."""
+        """The parameters by name; anything else than one whole teacher is refused, whatever the labels."""
+        if arrays:
+            _check_teacher(arrays)
         return Teacher(dict(arrays))
 
 
 _TRUST = "trust"
+_WIDE = ("down", "out.weight")
+_NAMES = {"down", "up", "hidden.weight", "hidden.bias", "out.weight", "out.bias"}
 _DROPPED = ("down", "hidden.weight")  # the layers whose outputs are dropped in training
+
+
+def _check_teacher(arrays: Mapping[str, Tensor]) -> None:
+    """All parameters, of shapes that fit each other; `trust`, if it is there, for every class."""
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    if set(shapes) - {_TRUST} != _NAMES or any(len(shapes[name]) != 2 for name in _WIDE):
+        raise InvalidInput(f"expected the parameters of a teacher, got {shapes}")
+    (narrow, dim), (classes, hidden) = shapes["down"], shapes["out.weight"]
+    expected: dict[str, tuple[int, ...]] = {"down": (narrow, dim)}
+    expected |= {"up": (dim, narrow), "hidden.weight": (hidden, dim)}
+    expected |= {"hidden.bias": (hidden,), "out.weight": (classes, hidden), "out.bias": (classes,)}
+    if shapes != expected | ({_TRUST: (classes,)} if _TRUST in shapes else {}):
+        raise InvalidInput(f"expected a teacher of shapes {expected}, got {shapes}")
 
 
 def _known(overall: Prototypes, classes: int) -> Parameters:
