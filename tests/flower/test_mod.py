@@ -140,18 +140,12 @@ def test_the_owner_says_whether_the_encoder_is_public(tmp_path: Path) -> None:
 
 
 def test_an_error_after_looking_at_data_is_paid(tmp_path: Path, monkeypatch) -> None:
-    release, seen = Igpp.release, []
-
     def broken(self, vectors, labels, occasion):
-        seen.append(len(labels))
-        if len(labels) == 40:
-            raise RuntimeError("patient 17")
-        return release(self, vectors, labels, occasion)
+        raise RuntimeError("patient 17")
 
     monkeypatch.setattr(Igpp, "release", broken)
     (reply,) = replies(tmp_path, honest, policy=POLICY + "min_class_count = 3\n")
     assert reply.error.reason == "failed"
-    assert seen == [40, 12]
     assert paid(tmp_path) == 1
 
 

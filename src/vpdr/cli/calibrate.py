@@ -9,6 +9,7 @@ import typer
 from vpdr.cli.printing import console, print_json
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms.focus import SELECTIONS, Focus, Groups
+from vpdr.mechanisms.rapp import Stages
 from vpdr.mechanisms.statement import release_bound, selection_reading
 from vpdr.privacy.accountants import ACCOUNTANTS, accountant_named
 from vpdr.privacy.budget import Budget
@@ -31,7 +32,7 @@ class Request:
 
 
 def calibrate(  # noqa: PLR0913 - one parameter per option of the command
-    mechanism: Annotated[str, typer.Option(help="igpp or vpp.")] = "vpp",
+    mechanism: Annotated[str, typer.Option(help="igpp, vpp or rapp.")] = "vpp",
     epsilon: Annotated[float, typer.Option(help="The ε that all rounds together may spend.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The δ of the guarantee, in (0, 1).")] = 1e-5,
     rounds: Annotated[int, typer.Option(help="How many releases share the budget.")] = 20,
@@ -68,7 +69,7 @@ def calibrate(  # noqa: PLR0913 - one parameter per option of the command
 def _igpp(request: Request) -> dict[str, Any]:
     multiplier = accountant_named(request.accountant).multiplier(request.budget, request.rounds)
     return {
-        **_shared(request, multiplier, ()),
+        **_shared(request, multiplier, _repeated(multiplier, request)),
         "selection_scale": None,
         "kept": None,
         "group_noise": [1.0, 1.0],
@@ -86,7 +87,7 @@ def _vpp(request: Request) -> dict[str, Any]:
     isotropic = by.multiplier(request.budget, request.rounds)
     first, second = groups.weights
     return {
-        **_shared(request, multiplier, plan.events),
+        **_shared(request, multiplier, (*plan.events, *_repeated(multiplier, request))),
         "selection": request.focus.selection,
         "selection_scale": plan.laps.scale if plan.laps else None,
         "kept": groups.kept,
@@ -97,11 +98,29 @@ def _vpp(request: Request) -> dict[str, Any]:
     }
 
 
-CALIBRATIONS: dict[str, Callable[[Request], dict[str, Any]]] = {"igpp": _igpp, "vpp": _vpp}
+def _rapp(request: Request) -> dict[str, Any]:
+    multiplier = accountant_named(request.accountant).multiplier(request.budget, 1)
+    stages = Stages(releases=request.rounds)
+    made = [stages.stage(number, multiplier) for number in range(stages.count)]
+    return {
+        **_shared(request, multiplier, tuple(event for stage in made for event in stage.events)),
+        "selection_scale": None,
+        "kept": None,
+        "stages": [stage.sums.multiplier for stage in made],
+        "energy_ratio": (multiplier / _igpp(request)["noise_multiplier"]) ** 2,
+        "reading": f"{stages.count} stages, which together are one release of sums at this multiplier; each "
+        "looks around centres that the ones before it have found, so its radius shrinks",
+    }
 
 
-def _shared(request: Request, multiplier: float, selections: tuple[Event, ...]) -> dict[str, Any]:
-    events = (*selections, *(Gaussian(multiplier),) * request.rounds)
+CALIBRATIONS: dict[str, Callable[[Request], dict[str, Any]]] = {"igpp": _igpp, "vpp": _vpp, "rapp": _rapp}
+
+
+def _repeated(multiplier: float, request: Request) -> tuple[Event, ...]:
+    return (Gaussian(multiplier),) * request.rounds
+
+
+def _shared(request: Request, multiplier: float, events: tuple[Event, ...]) -> dict[str, Any]:
     delta = request.budget.delta
     return {
         "mechanism": request.mechanism,
@@ -140,6 +159,8 @@ def _tell(answer: dict[str, Any]) -> None:
             "group multipliers": "{:.4f} and {:.4f}".format(*answer["group_multipliers"]),
             "noise energy": f"{answer['energy_ratio']:.3f} times that of igpp at the same budget",
         }
+    if "stages" in answer:
+        rows["of each stage"] = ", ".join(f"{each:.2f}" for each in answer["stages"])
     if answer["selection_scale"] is not None:
         rows["selection scale"] = f"{answer['selection_scale']:.6g} (Laplace)"
     for name, value in rows.items():

@@ -73,7 +73,8 @@ def tell_checkup(source: Source, checkup: Checkup) -> None:
     for line in checkup.findings:
         console.print(f"[yellow]![/] {escape(line)}")
     if checkup.findings:
-        console.print(f"{len(checkup.findings)} things are not as they were published")
+        found = len(checkup.findings)
+        console.print(f"{found} thing{'s are' if found > 1 else ' is'} not as published")
     else:
         console.print(f"[green]{source.title} is whole[/]")
 

@@ -65,8 +65,7 @@ def watch_of(order: AttackOrder, federation: Federation, audience: Audience, run
     beyond = [t for t in order.rounds if t > plan.run.rounds]
     if beyond:
         raise InvalidInput(
-            f"attack rounds must lie in 1..{plan.run.rounds}, got {beyond[0]}; "
-            "leave --attack-rounds out for every round"
+            f"attack rounds must lie in 1..{plan.run.rounds}, got {beyond[0]}; name none for every round"
         )
     scene = Scene(
         order=order,

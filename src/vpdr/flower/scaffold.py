@@ -19,7 +19,9 @@ FILES = {
 
 def write_app(folder: Path, plan: Plan) -> list[Path]:
     """Write the app that runs this plan; a folder that is in use is left alone."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput(f"{folder} is a file; choose a new folder for the app")
+    if folder.exists() and any(folder.iterdir()):
         raise InvalidInput(f"{folder} is not empty; choose a new folder for the app")
     source = resources.files("vpdr.flower.template")
     content = {target: (source / name).read_bytes() for name, target in FILES.items()}

@@ -18,7 +18,7 @@ def known(what: str, given: Iterable[str], allowed: Iterable[str], also: Iterabl
 
 def suggestion(name: str, names: Iterable[str]) -> str:
     """'did you mean ...?' or the whole list."""
-    close = difflib.get_close_matches(name, list(names), n=1)
+    close = difflib.get_close_matches(name, [str(each) for each in names], n=1)
     return f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(sorted(names))}"
 
 

@@ -108,7 +108,7 @@ def read_record(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise DamagedFile(f"{path} is not a whole record: {error}") from error
+        raise DamagedFile(f"{path} is not whole; remove it and run again") from error
     return record
 
 
