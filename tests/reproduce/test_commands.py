@@ -50,7 +50,7 @@ def test_what_is_done_is_not_run_again(ablation: Path, capsys) -> None:
     assert run("ablation", "--smoke", "--seeds", "0", "--out", str(ablation)) == 0
     told = capsys.readouterr().out
     assert told.startswith("SMOKE")
-    assert "not run (smoke)" in told
+    assert "not judged (smoke)" in told
     assert records(ablation) == before
 
 
@@ -121,6 +121,13 @@ def test_the_list_needs_nothing(capsys) -> None:
         (["reproduce", "table1"], "nothing can be run (no --data digits=DIR"),
         (["reproduce", "table1", "--data", "pacs"], "--data needs"),
         (["reproduce", "table1", "--data", "pacs=gone"], "there is no"),
+        (["reproduce", "ablation", "--data", f"office_caltech={__file__}"], "is not a folder"),
+        (
+            ["reproduce", "ablation", "--smoke", "--backbone", "minilm"],
+            "minilm reads texts; ablation needs a backbone for images",
+        ),
+        (["reproduce", "ablation", "--smoke", "--device", "gpu"], "must be cpu, cuda or cuda:N, got 'gpu'"),
+        (["reproduce", "ablation", "--smoke", "--adapters", "foo"], "unknown place of --adapters: 'foo'"),
         (["reproduce", "table1", "--seeds", "x", "--smoke"], "seeds must look like"),
         (["reproduce", "table1", "--smoke", "--attack", "mia"], "has no column for attacks"),
         (["list", "gone"], "there is no folder gone"),
@@ -136,13 +143,17 @@ def test_a_mistake_is_one_line(capsys, tmp_path, monkeypatch, arguments, words: 
     assert not list(tmp_path.iterdir())
 
 
-def test_data_that_cannot_be_read_are_rows_that_were_not_run(tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize("weights", [[], ["--weights", "gone"]])
+def test_where_no_row_can_run_an_earlier_page_stays(tmp_path: Path, capsys, weights: list[str]) -> None:
     (tmp_path / "empty").mkdir()
-    settings = [part for part in SMALL if "benchmark" not in part]
-    given = [part for setting in settings for part in ("--set", setting)]
-    data = ["--data", f"office_caltech={tmp_path / 'empty'}", "--backbone", "efficientnet_lite0"]
-    small = ["--smoke", "--seeds", "0", "--out", str(tmp_path / "out"), "--jobs", "1", "--json"]
-    synthetic = [part for each in SMALL[1:4] for part in ("--set", each)]
-    assert main(["reproduce", "fig-budget", *data, *given, *synthetic, *small]) == 0
-    lines = json.loads(capsys.readouterr().out)["lines"]
-    assert {line["verdict"][:7] for line in lines} == {"not run"}
+    earlier = tmp_path / "out" / "fig-budget" / "fig-budget.json"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("earlier")
+    data = ["--data", f"office_caltech={tmp_path / 'empty'}", "--backbone", "efficientnet_lite0", *weights]
+    small = ["--seeds", "0", "--out", str(tmp_path / "out"), "--jobs", "1"]
+    assert main(["reproduce", "fig-budget", *data, *small]) == 2
+    told = capsys.readouterr()
+    assert "fig-budget: nothing can be run: " in told.err
+    assert len(told.err.strip().splitlines()) == 1
+    assert [path.name for path in earlier.parent.iterdir()] == ["fig-budget.json"]
+    assert earlier.read_text() == "earlier"

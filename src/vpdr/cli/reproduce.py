@@ -43,8 +43,8 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     smoke: Annotated[
         bool, typer.Option("--smoke", help="A small version in minutes, marked as such.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    adapters: Annotated[str | None, typer.Option(help="last or blocks.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    adapters: Annotated[str | None, typer.Option(help="last, blocks or all-blocks.")] = None,
     select: Annotated[str, typer.Option(help="Where R is chosen: validation or test.")] = "validation",
     attack: Annotated[
         str | None, typer.Option(metavar="mia,fsh", help="Attacks, for tables that have columns for them.")
