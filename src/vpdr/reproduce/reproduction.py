@@ -87,7 +87,7 @@ class Finished:
 
 
 def reproduce(what: Reproduction, company: Company) -> Finished:
-    """Run what is missing, then write the page; a stopped or empty one is not written and can be asked again."""
+    """Run what is missing, then write the page; a stopped or empty one is not written."""
     if not what.jobs:
         reasons = dict.fromkeys(str(cell.why_not) for cell in what.cells)
         raise InvalidInput(f"{what.study.id}: nothing can be run ({'; '.join(reasons)}); add it, or --smoke")
