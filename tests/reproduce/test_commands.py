@@ -2,12 +2,16 @@
 
 import csv
 import json
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.reproduce.reproduction_cases import SETTINGS, SMALL
 from vpdr.cli import main
+from vpdr.cli.reproduce_table import tell
 from vpdr.engines.runner import run_plan
 from vpdr.reproduce.reproduction import Reproduction, reproduce
 from vpdr.reproduce.running import Company
@@ -50,7 +54,8 @@ def test_what_is_done_is_not_run_again(ablation: Path, capsys) -> None:
     assert run("ablation", "--smoke", "--seeds", "0", "--out", str(ablation)) == 0
     told = capsys.readouterr().out
     assert told.startswith("SMOKE")
-    assert "not run (smoke)" in told
+    assert "not judged (smoke)" in told
+    assert "pacs (embedded digits)" in told
     assert records(ablation) == before
 
 
@@ -68,6 +73,46 @@ def test_the_list_says_what_is_done(ablation: Path, capsys) -> None:
 def test_results_are_one_page(ablation: Path, tmp_path: Path) -> None:
     assert main(["results", str(ablation / "ablation-smoke"), "--out", str(tmp_path / "RESULTS.md")]) == 0
     assert "| SMOKE, " in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_results_look_below_an_out_and_leave_smoke_runs_out(ablation: Path, tmp_path: Path, capsys) -> None:
+    assert main(["results", str(ablation)]) == 2
+    assert "only smoke runs in" in capsys.readouterr().err
+    shutil.copytree(ablation / "ablation-smoke", tmp_path / "ablation-smoke")
+    summary = json.loads((ablation / "ablation-smoke" / "ablation.json").read_text())
+    (tmp_path / "ablation").mkdir()
+    (tmp_path / "ablation" / "ablation.json").write_text(json.dumps({**summary, "smoke": False}))
+    assert main(["results", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert "smoke runs are left out: ablation-smoke;" in told.err
+    assert "## ablation: Ablation" in told.out
+    assert "SMOKE" not in told.out
+
+
+def test_a_log_has_a_line_for_each_run(tmp_path: Path, capsys) -> None:
+    small = ("fig-budget", "--smoke", "--out", str(tmp_path))
+    assert run(*small, "--seeds", "0") == 0
+    told = capsys.readouterr().err.splitlines()
+    runs = len(records(tmp_path))
+    assert len(told) == runs
+    assert re.fullmatch(rf"1 of {runs} runs: fig-budget office_caltech \S+ R=5 seed 0, \d+\.\d s", told[0])
+    assert run(*small, "--seeds", "0") == 0
+    assert capsys.readouterr().err == f"{runs} of {runs} runs were there already\n"
+    for silent in ("--quiet", "--json"):
+        assert run(*small, "--seeds", "1", silent) == 0
+        assert not capsys.readouterr().err
+
+
+def test_a_reason_is_told_once_for_all_its_rows(tmp_path: Path, capsys) -> None:
+    wish = Wish(settings=SMALL, smoke=True, seeds="0")
+    what = Reproduction.of("ablation", wish, tmp_path)
+    cells = [replace(cell, base=None, radii=(), why_not="no such data") for cell in what.cells[1:]]
+    done = reproduce(replace(what, cells=(what.cells[0], *cells)), Company())
+    assert done.summary is not None
+    tell(done.summary, tmp_path)
+    told = capsys.readouterr().out
+    assert told.count("no such data") == len(done.summary["datasets"])
+    assert "rows: PACS (embedded digits instead): not run (no such data)" in told
 
 
 def test_a_stopped_reproduction_goes_on(tmp_path: Path) -> None:
@@ -121,6 +166,13 @@ def test_the_list_needs_nothing(capsys) -> None:
         (["reproduce", "table1"], "nothing can be run (no --data digits=DIR"),
         (["reproduce", "table1", "--data", "pacs"], "--data needs"),
         (["reproduce", "table1", "--data", "pacs=gone"], "there is no"),
+        (["reproduce", "ablation", "--data", f"office_caltech={__file__}"], "is not a folder"),
+        (
+            ["reproduce", "ablation", "--smoke", "--backbone", "minilm"],
+            "minilm reads texts; ablation needs a backbone for images",
+        ),
+        (["reproduce", "ablation", "--smoke", "--device", "gpu"], "must be cpu, cuda or cuda:N, got 'gpu'"),
+        (["reproduce", "ablation", "--smoke", "--adapters", "foo"], "unknown place of --adapters: 'foo'"),
         (["reproduce", "table1", "--seeds", "x", "--smoke"], "seeds must look like"),
         (["reproduce", "table1", "--smoke", "--attack", "mia"], "has no column for attacks"),
         (["list", "gone"], "there is no folder gone"),
@@ -136,13 +188,17 @@ def test_a_mistake_is_one_line(capsys, tmp_path, monkeypatch, arguments, words: 
     assert not list(tmp_path.iterdir())
 
 
-def test_data_that_cannot_be_read_are_rows_that_were_not_run(tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize("weights", [[], ["--weights", "gone"]])
+def test_where_no_row_can_run_an_earlier_page_stays(tmp_path: Path, capsys, weights: list[str]) -> None:
     (tmp_path / "empty").mkdir()
-    settings = [part for part in SMALL if "benchmark" not in part]
-    given = [part for setting in settings for part in ("--set", setting)]
-    data = ["--data", f"office_caltech={tmp_path / 'empty'}", "--backbone", "efficientnet_lite0"]
-    small = ["--smoke", "--seeds", "0", "--out", str(tmp_path / "out"), "--jobs", "1", "--json"]
-    synthetic = [part for each in SMALL[1:4] for part in ("--set", each)]
-    assert main(["reproduce", "fig-budget", *data, *given, *synthetic, *small]) == 0
-    lines = json.loads(capsys.readouterr().out)["lines"]
-    assert {line["verdict"][:7] for line in lines} == {"not run"}
+    earlier = tmp_path / "out" / "fig-budget" / "fig-budget.json"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("earlier")
+    data = ["--data", f"office_caltech={tmp_path / 'empty'}", "--backbone", "efficientnet_lite0", *weights]
+    small = ["--seeds", "0", "--out", str(tmp_path / "out"), "--jobs", "1"]
+    assert main(["reproduce", "fig-budget", *data, *small]) == 2
+    told = capsys.readouterr()
+    assert "fig-budget: nothing can be run: " in told.err
+    assert len(told.err.strip().splitlines()) == 1
+    assert [path.name for path in earlier.parent.iterdir()] == ["fig-budget.json"]
+    assert earlier.read_text() == "earlier"

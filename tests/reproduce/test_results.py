@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vpdr.reproduce.results import results_page, summaries_in
+from vpdr.reproduce.finding import find_summaries
+from vpdr.reproduce.results import results_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,10 +13,16 @@ ROOT = Path(__file__).parents[2]
 def test_the_committed_page_is_generated() -> None:
     if not (ROOT / "results").is_dir():
         pytest.skip("no results are committed")
-    assert (ROOT / "RESULTS.md").read_text() == results_page(summaries_in([ROOT / "results"]))
+    assert (ROOT / "RESULTS.md").read_text() == results_page(find_summaries([ROOT / "results"]).summaries)
 
 
 def test_no_smoke_run_is_committed_as_a_result() -> None:
     if not (ROOT / "results").is_dir():
         pytest.skip("no results are committed")
-    assert not [summary["id"] for summary in summaries_in([ROOT / "results"]) if summary["smoke"]]
+    found = find_summaries([ROOT / "results"]).summaries
+    assert not [summary["id"] for summary in found if summary["smoke"]]
+
+
+def test_two_summaries_of_one_table_have_headings_of_their_own() -> None:
+    headings = [line for line in (ROOT / "RESULTS.md").read_text().splitlines() if line.startswith("## ")]
+    assert len(set(headings)) == len(headings)

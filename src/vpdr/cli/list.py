@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from vpdr.cli.printing import console, print_json
 from vpdr.errors import InvalidInput
-from vpdr.reproduce.status import DONE, pages, runs
+from vpdr.reproduce.status import brief, pages, runs, runs_words
 
 DEFAULT = Path("runs") / "reproduce"
 
@@ -30,11 +31,9 @@ def list_results(
     for page in found:
         name = f"{page.id} (SMOKE)" if page.smoke else page.id
         rows = f"{page.with_numbers} of {page.rows}" if page.rows else ""
-        table.add_row(name, page.state, rows, str(page.seeds or ""), "; ".join(page.why))
+        why = "; ".join(dict.fromkeys(map(brief, page.why)))
+        table.add_row(name, page.state, rows, str(page.seeds or ""), escape(why))
     console.print(table)
-    finished = sum(run.state == DONE for run in made)
-    console.print(
-        f"{finished} of {len(made)} runs in {folder} are finished; the same command goes on with the rest"
-    )
+    console.print(f"{folder}: {runs_words(found, made)}", markup=False)
     for run in made if every else ():
         console.print(f"{run.identity}  {run.state}  {run.words}")

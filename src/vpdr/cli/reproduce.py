@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import TaskID
 from rich.table import Table
 
 from vpdr.attacks import order_from
 from vpdr.cli.interrupt import Interrupt
 from vpdr.cli.printing import console, print_json
-from vpdr.cli.progress import RunProgress
-from vpdr.engines.sweep import Job
+from vpdr.cli.reproduce_progress import ManyRuns
+from vpdr.cli.reproduce_table import tell
 from vpdr.reproduce.catalogue import ids, load_study, setting
-from vpdr.reproduce.labels import framework_label, method_label
-from vpdr.reproduce.numbers import measured, number, signed
 from vpdr.reproduce.reproduction import Finished, Reproduction, runs_of
 from vpdr.reproduce.reproduction import reproduce as run_reproduction
 from vpdr.reproduce.running import Company
@@ -43,8 +40,8 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     smoke: Annotated[
         bool, typer.Option("--smoke", help="A small version in minutes, marked as such.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    adapters: Annotated[str | None, typer.Option(help="last or blocks.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    adapters: Annotated[str | None, typer.Option(help="last, blocks or all-blocks.")] = None,
     select: Annotated[str, typer.Option(help="Where R is chosen: validation or test.")] = "validation",
     attack: Annotated[
         str | None, typer.Option(metavar="mia,fsh", help="Attacks, for tables that have columns for them.")
@@ -85,38 +82,19 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     if as_json:
         print_json({**done.summary, "out": str(what.folder)})
     elif not quiet:
-        _tell(done, what.folder)
+        tell(done.summary, what.folder)
 
 
 def _run(what: Reproduction, workers: int, *, show: bool) -> Finished:
-    with Interrupt() as interrupt, ManyRuns(len(what.jobs), show=show) as progress:
+    with Interrupt() as interrupt, ManyRuns(what.study, len(what.jobs), show=show) as progress:
         company = Company(
             workers=workers,
             loading=progress.loading,
+            there=progress.there,
             after_run=progress.after_run,
             stop=lambda: interrupt.asked,
         )
         return run_reproduction(what, company)
-
-
-class ManyRuns(RunProgress):
-    """A bar for all runs of a reproduction, those that were there before included."""
-
-    def __init__(self, runs: int, *, show: bool) -> None:
-        super().__init__(runs, show=show)
-        self._runs, self._done = runs, 0
-        self._bar: TaskID | None = None
-
-    def __enter__(self) -> "ManyRuns":
-        super().__enter__()
-        return self
-
-    def after_run(self, job: Job) -> None:
-        """One run more."""
-        self._done += 1
-        if self._bar is None:
-            self._bar = self._bars.add_task("runs", total=self._runs)
-        self._bars.update(self._bar, completed=self._done, description=f"runs ({job.setting} {job.method})")
 
 
 def _tell_ids(as_json: bool) -> None:
@@ -134,25 +112,3 @@ def _tell_ids(as_json: bool) -> None:
     for each in found:
         table.add_row(each["id"], each["paper"], each["title"], str(each["runs"]), ", ".join(each["data"]))
     console.print(table)
-
-
-def _tell(done: Finished, folder: Path) -> None:
-    summary = done.summary or {}
-    unit, metric = summary["unit"], summary["metric"]
-    title = f"{'SMOKE: ' if summary['smoke'] else ''}{summary['title']} ({summary['paper']})"
-    heads = ("data", "framework", "method", "point", "R", f"paper {metric}", "ours", "difference", "verdict")
-    table = Table(*heads, title=title, title_justify="left", box=None, pad_edge=False)
-    for line in summary["lines"]:
-        table.add_row(
-            line["dataset"],
-            framework_label(summary, line),
-            method_label(line["method"]),
-            ", ".join(line["points"]),
-            "" if line["radius"] is None else f"{line['radius']:g}",
-            number(line["paper"].get(metric), unit),
-            measured(line["metrics"].get(metric), unit),
-            signed(line["difference"], unit),
-            line["verdict"],
-        )
-    console.print(table)
-    console.print(f"page: {folder / (summary['id'] + '.md')}   summary: {folder / (summary['id'] + '.json')}")

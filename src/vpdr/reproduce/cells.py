@@ -170,6 +170,10 @@ def _without_idle(data: Data) -> dict[str, Any]:
 
 
 def _radii(plan: Plan, grid: tuple[float, ...]) -> tuple[float | None, ...]:
+    return grid if clips(plan) else (None,)
+
+
+def clips(plan: Plan) -> bool:
     """R matters where features are clipped: by a private release, or by DCR."""
     releases = sharing(plan) and plan.mechanism.kind not in NOT_PRIVATE
-    return grid if releases or plan.regulariser.kind not in WITHOUT_SETTINGS else (None,)
+    return releases or plan.regulariser.kind not in WITHOUT_SETTINGS

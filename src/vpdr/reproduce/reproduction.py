@@ -33,6 +33,7 @@ class Reproduction:
     def of(cls, name: str, wish: Wish, out: Path) -> "Reproduction":
         """Decide every plan before anything starts."""
         study = load_study(name)
+        wish.fits(study)
         return cls(study=study, wish=wish, cells=tuple(cells_of(study, wish)), out=out)
 
     @cached_property
@@ -68,6 +69,15 @@ def runs_of(study: Study) -> int:
     return len(study.seeds) * sum(len(cell.radii) for cell in cells_of(study, Wish(stand_in=True)))
 
 
+def _refuse_nothing(summary: Mapping[str, Any]) -> None:
+    """A page without any number is not written: it would replace one that has some."""
+    lines = summary["lines"]
+    if not any(line["metrics"] for line in lines):
+        told = [line["why"] for line in lines if line["why"] is not None]
+        own = [line["why"] for line in lines if summary["datasets"][line["dataset"]]["given"] and line["why"]]
+        raise InvalidInput(f"{summary['id']}: nothing can be run: {(own or told or ['nothing measured'])[0]}")
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     """The summary and its files; None where it was stopped."""
@@ -77,7 +87,7 @@ class Finished:
 
 
 def reproduce(what: Reproduction, company: Company) -> Finished:
-    """Run what is missing, then write the page; a stopped one writes nothing and can be asked for again."""
+    """Run what is missing, then write the page; a stopped or empty one is not written."""
     if not what.jobs:
         reasons = dict.fromkeys(str(cell.why_not) for cell in what.cells)
         raise InvalidInput(f"{what.study.id}: nothing can be run ({'; '.join(reasons)}); add it, or --smoke")
@@ -85,6 +95,7 @@ def reproduce(what: Reproduction, company: Company) -> Finished:
     if company.stop() and what.left:
         return Finished(None)
     summary = summarise(what.study, what.wish, what.cells, harvest)
+    _refuse_nothing(summary)
     scene = Scene(study=what.study, cells=what.cells, seed=summary["seeds"][0], runs=what.runs)
     figure = draw(scene, summary)
     return Finished(summary, tuple(write_all(summary, figure, what.folder)))

@@ -2,15 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from vpdr.errors import InvalidInput
 from vpdr.report.numbers import seeds_text
 from vpdr.reproduce.catalogue import ids, load_study
-from vpdr.reproduce.labels import framework_label, heading, label_heads, labels, method_label
+from vpdr.reproduce.labels import heading, label_heads, labels, method_label
 from vpdr.reproduce.numbers import measured, number, ranged, signed, table
-from vpdr.reproduce.output import read_summary
 
 Summary = Mapping[str, Any]
 _PLACES = {
@@ -25,29 +22,6 @@ runs of this software: ours with half of a 95 % t-interval over seeds, the paper
 one. Noise comes from seeds, so guarantees are what the same run is worth with secret noise. R was chosen on a
 validation split of private data, which no budget accounts for.
 """
-
-
-def summaries_in(places: Sequence[Path]) -> list[Summary]:
-    """All summaries in folders or files, in the order of the ids."""
-    files: list[Path] = []
-    for place in places:
-        if not place.exists():
-            raise InvalidInput(f"there is no {place}; name a folder of summaries (ID.json), or the files")
-        files += sorted(place.glob("*.json")) if place.is_dir() else [place]
-    found = [_pictured(file) for file in files]
-    if not found:
-        raise InvalidInput(
-            f"no summaries in {', '.join(map(str, places))}; copy ID.json of a reproduction there"
-        )
-    order = ids()
-    return sorted(found, key=lambda each: order.index(each["id"]) if each["id"] in order else len(order))
-
-
-def _pictured(file: Path) -> Summary:
-    """A summary, with the picture that lies beside it."""
-    picture = file.with_suffix(".svg")
-    shown = {"picture": f"{picture.parent.name}/{picture.name}"} if picture.exists() else {}
-    return {**read_summary(file), **shown}
 
 
 def results_page(found: Sequence[Summary]) -> str:
@@ -66,7 +40,8 @@ def _overview(found: Sequence[Summary]) -> str:
         for summary in mine:
             counts = Counter(short(line["verdict"]) for line in summary["lines"])
             words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-            rows.append([f"`{name}`", summary["paper"], _state(summary), seeds_text(summary["seeds"]), words])
+            state, seeds = _state(summary), seeds_text(summary["seeds"])
+            rows.append([f"`{summary['name']}`", summary["paper"], state, seeds, words])
     return table(["id", "in the paper", "state", "seeds", "verdicts of its rows"], rows, texts=5)
 
 
@@ -82,7 +57,7 @@ def short(verdict: str) -> str:
 
 
 def _section(summary: Summary) -> str:
-    parts = [f"## {summary['id']}: {heading(summary)}\n"]
+    parts = [f"## {summary['name']}: {heading(summary)}\n"]
     parts.append(f"Seeds {seeds_text(summary['seeds'])}. {_backbones(summary)}\n")
     if "picture" in summary:
         parts.append(f"![{summary['title']}]({summary['picture']})\n")
@@ -124,14 +99,14 @@ def _lines(summary: Summary) -> str:
 
 
 def _missing(summary: Summary) -> str:
+    return "".join(f"- {reason}: {rows} rows\n" for reason, rows in reasons(summary).items())
+
+
+def reasons(summary: Summary) -> dict[str, int]:
+    """Why rows have no number, each reason once with how many rows it keeps."""
     lost = [line for line in summary["lines"] if summary["metric"] not in line["metrics"]]
-    reasons: dict[str, list[str]] = {}
-    for line in lost:
-        title = summary["datasets"][line["dataset"]]["title"]
-        reasons.setdefault(f"{title}: {line['verdict']}", []).append(
-            f"{framework_label(summary, line)} {method_label(line['method'])}"
-        )
-    return "".join(f"- {reason}: {len(names)} rows\n" for reason, names in reasons.items())
+    titles = {name: content["title"] for name, content in summary["datasets"].items()}
+    return dict(Counter(f"{titles[line['dataset']]}: {line['verdict']}" for line in lost))
 
 
 def _differences(summary: Summary) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from vpdr.engines.build import build, quiet
 from vpdr.engines.origins import Progress
 from vpdr.engines.runner import never
-from vpdr.engines.sweep import Job, sweep
+from vpdr.engines.sweep import Done, Job, sweep
 from vpdr.errors import VpdrError
 from vpdr.plan import Plan
 from vpdr.records import RunFolder
@@ -33,7 +33,7 @@ class Measured:
 Results = dict[str, Measured]  # by the identity of the plan
 
 
-def ignore(job: Job) -> None:
+def ignore(what: object) -> None:
     """Progress that nobody watches."""
 
 
@@ -43,7 +43,8 @@ class Company:
 
     workers: int = 1
     loading: Progress = quiet
-    after_run: Callable[[Job], None] = ignore
+    there: Callable[[int], None] = ignore  # how many runs need not be made again
+    after_run: Callable[[Done], None] = ignore
     stop: Callable[[], bool] = never
 
 
@@ -82,13 +83,13 @@ def run_all(study: Study, jobs: Sequence[Job], company: Company) -> Harvest:
     for job in jobs:
         if job.out not in missing:
             _keep(harvest, study, job, RunFolder(job.out).finished(job.plan))
-            company.after_run(job)
+    company.there(len(harvest.results))
     ready = list(_prepared(todo, harvest, company))
     workers = 1 if study.alone else min(company.workers, max(1, len(ready)))
     for done in sweep(ready, workers=workers, resume=True, stop=company.stop):
         if done.record is not None:
             _keep(harvest, study, done.job, done.record)
-        company.after_run(done.job)
+        company.after_run(done)
     return harvest
 
 

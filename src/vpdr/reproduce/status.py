@@ -1,5 +1,7 @@
 """What is done and what is missing under a folder of reproductions."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,12 @@ from vpdr.records.store import read_record
 from vpdr.reproduce.catalogue import ids
 from vpdr.reproduce.output import folder_of, read_summary
 from vpdr.reproduce.reproduction import ALONE, RUNS
+from vpdr.reproduce.verdicts import NOT_RUN
 
 DONE, PARTLY, MISSING = "done", "partly done", "missing"
+NOTHING = "nothing run"  # a page without a number
+LONGEST = 70  # characters of a reason on a line
+_PATH = re.compile(r"(?<!\S)/\S*/(?=\S)")  # what leads to the last part of an absolute path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +62,38 @@ def _page(name: str, smoke: bool, file: Path) -> Page:
     return Page(
         id=name,
         smoke=smoke,
-        state=DONE if len(have) == len(lines) else PARTLY,
+        state=_state(len(have), len(lines)),
         rows=len(lines),
         with_numbers=len(have),
         seeds=len(summary["seeds"]),
         why=tuple(why),
     )
+
+
+def _state(have: int, rows: int) -> str:
+    if have == rows:
+        return DONE
+    return PARTLY if have else NOTHING
+
+
+def brief(verdict: str) -> str:
+    """A reason that fits on a line: its first clause, with paths cut to their last part."""
+    inner = verdict.removeprefix(f"{NOT_RUN} (")
+    why = inner if inner == verdict else inner.removesuffix(")")
+    text = _PATH.sub("", " ".join(why.split(";")[0].split()))
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip()}…"
+
+
+def runs_words(found: Sequence[Page], made: Sequence[Run]) -> str:
+    """How many runs are finished; more is said only where something is known to be left."""
+    finished = sum(run.state == DONE for run in made)
+    words = "1 run is finished" if finished == 1 else f"{finished} runs are finished"
+    begun = len(made) - finished
+    if begun:
+        return f"{words}, {begun} begun; the same command goes on with the rest"
+    if made and all(page.state == MISSING for page in found):
+        return f"{words}, and no page is written yet; the same command goes on with the rest"
+    return words
 
 
 def runs(out: Path) -> list[Run]:

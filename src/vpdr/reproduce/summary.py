@@ -9,7 +9,7 @@ from vpdr.reproduce.choosing import choose
 from vpdr.reproduce.lines import Line, line_of
 from vpdr.reproduce.pairs import contrast, pairs_of
 from vpdr.reproduce.running import Harvest
-from vpdr.reproduce.verdicts import NOT_RUN, RULE, contrast_verdict, not_run, verdict
+from vpdr.reproduce.verdicts import NOT_JUDGED, NOT_RUN, RULE, contrast_verdict, not_run, verdict
 from vpdr.reproduce.wish import Wish
 
 SCHEMA, VERSION = "vpdr-reproduction", 1
@@ -122,7 +122,7 @@ def _qualified(found: str, paper: float | None, apart: Sequence[str]) -> str:
     """A smoke run judges nothing; another setting is said beside the verdict."""
     if paper is None or found.startswith(NOT_RUN) or not apart:
         return found
-    return not_run(apart[0]) if apart == ["smoke"] else f"{found}; {', '.join(apart)}"
+    return NOT_JUDGED if apart == ["smoke"] else f"{found}; {', '.join(apart)}"
 
 
 _MISSING = {"attacks": "needs --attack mia"}

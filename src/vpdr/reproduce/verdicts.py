@@ -6,6 +6,7 @@ from typing import Any
 
 AGREES, IN_SIGN, DIFFERS = "agrees", "agrees in sign", "does not agree"
 NOT_RUN, NOTHING_PRINTED = "not run", "no number in the paper"
+NOT_JUDGED = "not judged (smoke)"  # a number that was run, but small
 RULE = (
     "agrees: ours is within one standard deviation over seeds of the paper's number, or within {tolerance}; "
     "agrees in sign: it is not, but the difference to {base} (for {base} itself: that of {headline}) has the "

@@ -1,12 +1,13 @@
 """What a user asks for on top of a table's own description."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vpdr.attacks import AttackOrder, order_from
-from vpdr.encoder import BACKBONES
+from vpdr.encoder import BACKBONES, PLACEMENTS
 from vpdr.errors import InvalidInput
 from vpdr.plan import Plan
 from vpdr.plan.experiment import folders_of, parse_seeds
@@ -15,6 +16,7 @@ from vpdr.plan.values import assigned, known, merged, nested
 from vpdr.reproduce.catalogue import Study, setting
 
 SELECTIONS = ("validation", "test")
+DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 DECIDED = (
     ("framework", "kind", "the table names its frameworks; use vpdr run for one of your own"),
     ("run", "seed", "use --seeds"),
@@ -42,6 +44,9 @@ class Wish:
         known("data set in --data", self.data, setting()["datasets"])
         known("backbone", self.backbones, BACKBONES)
         known("split in --select", [self.select], SELECTIONS)
+        known("place of --adapters", [] if self.adapters is None else [self.adapters], PLACEMENTS)
+        if self.device is not None and DEVICE.fullmatch(self.device) is None:
+            raise InvalidInput(f"--device must be cpu, cuda or cuda:N, got {self.device!r}")
         for section, key, words in DECIDED:
             if key in self.wanted.get(section, {}):
                 raise InvalidInput(f"--set {section}.{key} has no effect: {words}")
@@ -53,6 +58,17 @@ class Wish:
         own: str = setting()["datasets"][dataset]["backbone"]
         sees = {name: entry.traits.modality for name, entry in BACKBONES.items()}
         return next((name for name in self.backbones if sees[name] == sees[own]), own)
+
+    def fits(self, study: Study) -> None:
+        """Refuse a backbone that none of a table's data can be read by."""
+        needed = {
+            BACKBONES[setting()["datasets"][name]["backbone"]].traits.modality for name in study.datasets
+        }
+        for name in self.backbones:
+            seen = BACKBONES[name].traits.modality
+            if seen not in needed:
+                others = " or ".join(f"{each}s" for each in sorted(needed))
+                raise InvalidInput(f"{name} reads {seen}s; {study.id} needs a backbone for {others}")
 
     @property
     def wanted(self) -> dict[str, Any]:
@@ -101,8 +117,7 @@ def parse_data(texts: Sequence[str]) -> dict[str, Path]:
     """`NAME=DIR` as a data set and its folder, which must be there."""
     found = {name: Path(folder) for name, folder in folders_of(texts).items()}
     for name, folder in found.items():
-        if not folder.exists():
-            raise InvalidInput(
-                f"--data {name}: there is no {folder}; name the folder that holds the data set"
-            )
+        if not folder.is_dir():
+            trouble = f"{folder} is not a folder" if folder.exists() else f"there is no {folder}"
+            raise InvalidInput(f"--data {name}: {trouble}; name the folder that holds the data set")
     return found

@@ -12,7 +12,7 @@ from vpdr.mechanisms.scores import anova_scores
 from vpdr.report.figures import canvas, drawn
 from vpdr.reproduce.figures.replay import Album
 from vpdr.reproduce.labels import heading
-from vpdr.reproduce.verdicts import AGREES, DIFFERS, not_run
+from vpdr.reproduce.verdicts import AGREES, DIFFERS, NOT_JUDGED
 from vpdr.types import Features
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def claims(summary: Mapping[str, Any], found: list[Scatter]) -> list[dict[str, A
     for each in found:
         both = [each["pearson"], each["spearman"]]
         high = all(value is not None and math.isfinite(value) and value > CLAIMED for value in both)
-        words = not_run("smoke") if summary["smoke"] else AGREES if high else DIFFERS
+        words = NOT_JUDGED if summary["smoke"] else AGREES if high else DIFFERS
         capped = f"{_text(each['pearson_capped'])} / {_text(each['spearman_capped'])}"
         told.append(
             {

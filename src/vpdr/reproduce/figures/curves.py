@@ -7,7 +7,7 @@ from vpdr.report.figures import INK, canvas, drawn, whole_numbers
 from vpdr.report.palette import looks
 from vpdr.reproduce.labels import heading, method_label
 from vpdr.reproduce.numbers import ranged
-from vpdr.reproduce.verdicts import DIFFERS, IN_SIGN, not_run, zero_words
+from vpdr.reproduce.verdicts import DIFFERS, IN_SIGN, NOT_JUDGED, zero_words
 
 if TYPE_CHECKING:
     from vpdr.report.figures import Axes, Figure
@@ -31,7 +31,7 @@ def claims(summary: dict[str, Any], headline: str, base: str) -> list[dict[str, 
                 "claim": f"norms are nearer to R: |norm − R| / R, {names}",
                 "paper": "below 0",
                 "ours": ranged(ours, summary["unit"]),
-                "verdict": not_run("smoke") if summary["smoke"] else words,
+                "verdict": NOT_JUDGED if summary["smoke"] else words,
             }
         )
     return told

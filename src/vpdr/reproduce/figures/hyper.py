@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from vpdr.report.figures import INK, canvas, drawn
 from vpdr.reproduce.catalogue import Study
 from vpdr.reproduce.labels import heading, method_label
-from vpdr.reproduce.verdicts import AGREES, DIFFERS, not_run
+from vpdr.reproduce.verdicts import AGREES, DIFFERS, NOT_JUDGED
 
 if TYPE_CHECKING:
     from vpdr.report.figures import Axes, Figure
@@ -39,7 +39,7 @@ def claims(study: Study, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "claim": f"best {SYMBOLS[name]}",
                 "paper": " or ".join(f"{value:g}" for value in study.optimum[name]),
                 "ours": f"{best:g}",
-                "verdict": not_run("smoke") if summary["smoke"] else words,
+                "verdict": NOT_JUDGED if summary["smoke"] else words,
             }
         )
     return told

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from vpdr.report.figures import canvas, drawn
 from vpdr.reproduce.catalogue import paper_numbers
 from vpdr.reproduce.labels import framework_label, heading, method_label
-from vpdr.reproduce.verdicts import AGREES, DIFFERS, not_run
+from vpdr.reproduce.verdicts import AGREES, DIFFERS, NOT_JUDGED
 
 if TYPE_CHECKING:
     from vpdr.report.figures import Figure
@@ -32,7 +32,7 @@ def claims(summary: Mapping[str, Any], parts: Mapping[str, float], base: str) ->
             verdict = f"{AGREES} (within {CLOSE:g} points)" if close else DIFFERS
             words = f"{theirs['overhead_pct']} %"
             told.append(_claim(f"{phase}: overhead of VPDR", words, f"{rate:.1f} %", verdict))
-    return [each | ({"verdict": not_run("smoke")} if summary["smoke"] else {}) for each in told]
+    return [each | ({"verdict": NOT_JUDGED} if summary["smoke"] else {}) for each in told]
 
 
 def mean_claims(summary: Mapping[str, Any], headline: str, base: str) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def mean_claims(summary: Mapping[str, Any], headline: str, base: str) -> list[di
     words = f"+{printed['total_s']} s ({printed['pct']} %)"
     ours = f"{extra / 1000:+.4f} s ({rate:.1f} %)"
     told = _claim(f"mean extra time of {method_label(headline)} over {len(gaps)} cells", words, ours, verdict)
-    return [told | ({"verdict": not_run("smoke")} if summary["smoke"] else {})]
+    return [told | ({"verdict": NOT_JUDGED} if summary["smoke"] else {})]
 
 
 def _claim(claim: str, paper: str, ours: str, verdict: str) -> dict[str, Any]:
