@@ -146,6 +146,13 @@ def alive(process: int) -> bool:
     return path.exists() and path.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
+def test_commands_are_found_beside_an_interpreter_that_was_not_activated(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    deployment = Deployment(folder=tmp_path / "up", plan=tiny())
+    first, *others = deployment.processes.environment["PATH"].split(os.pathsep)
+    assert (first, others) == (str(Path(sys.executable).parent), ["/usr/bin"])
+
+
 def test_processes_end_with_their_children(tmp_path: Path) -> None:
     processes = Processes(tmp_path, os.environ)
     code = f"import subprocess, sys, time; print({CHILD}, 'ready', flush=True); time.sleep(60)"

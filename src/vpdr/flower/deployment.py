@@ -40,6 +40,7 @@ class Deployment:
     def __post_init__(self) -> None:
         self.folder = self.folder.resolve()
         environment = {**os.environ, **VARIABLES, "FLWR_HOME": str(self.folder / "flower")}
+        environment["PATH"] = _path()  # Flower starts commands of its own by their names
         self.processes = Processes(self.folder / "logs", environment)
 
     @property
@@ -139,6 +140,11 @@ class Deployment:
 
 def _reason(told: Mapping[str, Any], log: str) -> str:
     return str(told.get("error") or tail(log))
+
+
+def _path() -> str:
+    """Where commands are looked for: first beside the interpreter, whether or not it was activated."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _program(name: str) -> str:
