@@ -111,9 +111,12 @@ def test_the_ledger_makes_the_claim() -> None:
 
 
 @pytest.mark.statistics
-@pytest.mark.parametrize(("factor", "trials"), [(0.5, 12_000), (1 / math.sqrt(20), 1500)])
+@pytest.mark.parametrize(("factor", "trials"), [(1 / 3, 8000), (1 / math.sqrt(20), 1500)])
 def test_too_little_noise_is_certified_whatever_the_distribution(factor, trials) -> None:
-    """At claimed epsilon 1: halved noise spends 2.15, one that forgets 20 rounds spends 5.3."""
+    """Beyond the claimed epsilon itself, with no curve assumed.
+
+    Halved noise would need some 30,000 runs for this: it is refuted on the curve of its events, above.
+    """
     made = subject(rounds=1)
     found = audit(made, effort=effort(trials, noise=weaker(factor), pair="antipodal"))
     assert found.certified > found.claim.epsilon
