@@ -11,6 +11,7 @@ from vpdr.attacks.spaces import Space
 from vpdr.checks import at_least, one_of
 from vpdr.client import Client, Samples
 from vpdr.errors import InvalidInput
+from vpdr.progress import Progress, quiet
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
 
@@ -78,10 +79,6 @@ def silent(line: str) -> None:
     """Nobody waits."""
 
 
-def unseen(name: str, done: int, total: int) -> None:
-    """Nobody watches."""
-
-
 def forgotten(gallery: Gallery) -> None:
     """Nothing is kept."""
 
@@ -95,7 +92,7 @@ class Scene:
     rounds: int  # of the whole run
     space: Callable[[str], Space]  # of a client; made only for those who search it
     tell: Callable[[str], None] = silent
-    progress: Callable[[str, int, int], None] = unseen
+    progress: Progress = quiet
     keep: Callable[[Gallery], None] = forgotten
 
 

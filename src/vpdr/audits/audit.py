@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vpdr.audits.claims import Claim
@@ -19,15 +19,11 @@ from vpdr.audits.worlds import NoiseMaker, Stage, play
 from vpdr.checks import at_least, positive
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import SystemNoise
+from vpdr.progress import Progress, quiet
 
-Told = Callable[[str, int, int], None]
 FEWEST, MOST = 40, 2500  # runs of each world, where time decides
 _CLEARLY, _CHANCE = 0.25, 0.05
 _PILOTS, _PILOT_SECONDS = 4, 0.2  # runs of each world and pair; one of each where runs are slow
-
-
-def quiet(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +36,7 @@ class Effort:
     noise: NoiseMaker = SystemNoise
     lying_server: bool = False
     pair: str = ""  # only this one; empty: whichever is easiest to tell apart
-    told: Told = quiet
+    told: Progress = quiet
 
     def __post_init__(self) -> None:
         at_least(0, trials=self.trials)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from vpdr.audits.subject import Subject
 from vpdr.errors import InvalidInput
 from vpdr.plan.plan import Plan
 from vpdr.plan.sources import read_builtin, read_source
-from vpdr.plan.values import assigned, merged, nested
+from vpdr.plan.values import merged, wished
 from vpdr.privacy import Adjacency, EncoderKind, Ledger, LedgerFile
 
 LARGEST_DIM = 64  # an audit of a run is made in at most so many dimensions, unless it is told otherwise
@@ -73,7 +73,7 @@ def _plan(wish: Wish, rule: str) -> Plan:
         "model": _TINY,
     }
     data = merged(merged(read_builtin("presets", "paper"), _small(wish.encoder)), asked)
-    return Plan.from_data(merged(data, _overrides(wish.settings)))
+    return Plan.from_data(merged(data, wished(wish.settings)))
 
 
 def from_run(folder: Path, settings: Sequence[str] = ()) -> Request:
@@ -89,7 +89,7 @@ def from_run(folder: Path, settings: Sequence[str] = ()) -> Request:
     encoder = str(worst.releases[-1].receipt.terms.encoder)
     dim = min(int(plan["model"]["dim"]), LARGEST_DIM)
     data = merged(merged(plan, _small(encoder)), {"model": {"dim": dim}})
-    made = Plan.from_data(merged(data, _overrides(settings)))
+    made = Plan.from_data(merged(data, wished(settings)))
     subject = Subject.of(made, len(worst.releases))
     charged = [event for entry in worst.releases for event in entry.receipt.events]
     if not same_events(costs(subject), charged):
@@ -108,14 +108,6 @@ def _weight(ledger: Ledger) -> tuple[float, int]:
 def _small(encoder: str) -> dict[str, Any]:
     sizes = _SIZES_TO_LEARN_FROM if EncoderKind(encoder).trained else _SIZES
     return merged(_SMALL, {"benchmark": sizes})
-
-
-def _overrides(settings: Sequence[str]) -> Mapping[str, Any]:
-    wanted: dict[str, Any] = {}
-    for text in settings:
-        keys, value = assigned(text)
-        wanted = merged(wanted, nested(keys, value))
-    return wanted
 
 
 def described(subject: Subject) -> dict[str, Any]:

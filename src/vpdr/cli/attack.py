@@ -39,7 +39,7 @@ def attack(  # noqa: PLR0913 - one parameter per option of the command
     record = folder.finished(plan)
     show = not quiet and not as_json
     with RunProgress(plan.run.rounds, show=show) as progress:
-        audience = Audience(tell=progress.tell, progress=progress.attacking)
+        audience = Audience(tell=progress.tell, progress=progress.loading)
         found = attacked(plan, run, order, progress.loading, audience)
     content = {"schema": "vpdr-attacks", "version": 1, "identity": plan.identity, "attacks": found}
     write_atomically(run / "attacks.json", json_bytes(content), mode=0o600)

@@ -107,9 +107,9 @@ def keys(
 
 def _sized(source: str, settings: tuple[str, ...], clients: int) -> Plan:
     """The plan with so many clients, if its benchmark can have them."""
-    from vpdr.engines.build import quiet
     from vpdr.engines.seats import seats_of
     from vpdr.flower.server_app import single_plan
+    from vpdr.progress import quiet
     from vpdr.rng import Streams
 
     for more in ((), (f"benchmark.clients={clients}",)):

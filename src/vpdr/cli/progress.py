@@ -38,13 +38,7 @@ class RunProgress:
         self._bars.stop()
 
     def loading(self, name: str, done: int, total: int) -> None:
-        """Pictures or features of one domain."""
-        if name not in self._loading:
-            self._loading[name] = self._bars.add_task(name, total=total)
-        self._bars.update(self._loading[name], completed=done)
-
-    def attacking(self, name: str, done: int, total: int) -> None:
-        """An attack that takes a while."""
+        """Pictures or features of one domain, or an attack that takes a while."""
         if name not in self._loading:
             self._loading[name] = self._bars.add_task(name, total=total)
         self._bars.update(self._loading[name], completed=done)

@@ -116,7 +116,7 @@ def _single(order: Order, interrupt: Interrupt) -> None:
             watchers=[progress.after_round],
             stop=lambda: interrupt.asked,
             attacks=order.attacks,
-            audience=Audience(tell=progress.tell, progress=progress.attacking),
+            audience=Audience(tell=progress.tell, progress=progress.loading),
             keep_uploads=order.uploads,
         )
         outcome = run_plan(plan, order.folder, resume=order.resume, company=company)

@@ -10,13 +10,13 @@ from torch import Tensor
 from vpdr.client import Client, Habits, Model, Promise, Shard
 from vpdr.data import Manifest
 from vpdr.encoder import Shape, make_encoder, make_head
-from vpdr.engines.origins import Progress
 from vpdr.engines.promises import ledger_of, promise_of
 from vpdr.engines.seats import Seat, seats_of
 from vpdr.engines.server import Server
 from vpdr.frameworks import Framework
 from vpdr.plan.combinations import framework_of, regulariser_of
 from vpdr.plan.plan import Plan
+from vpdr.progress import Progress, quiet
 from vpdr.rng import Streams
 
 
@@ -91,10 +91,6 @@ class Pattern:
             model.dim, self.classes, rng=streams.draw("head"), hidden=member.hidden, dropout=model.dropout
         )
         return Model(encoder.eval(), head.eval())
-
-
-def quiet(name: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
 
 
 def build(plan: Plan, progress: Progress = quiet) -> Federation:

@@ -1,20 +1,18 @@
 """Where a plan's data come from, and how they are divided unless the plan says otherwise."""
 
 import dataclasses
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vpdr.data import SOURCES, Benchmark, Division, Manifest, Source, divide
+from vpdr.data.manifest_file import read_manifest
 from vpdr.data.quickstart import NAMES, PIXELS, load_quickstart
-from vpdr.errors import DamagedFile, InvalidInput
+from vpdr.errors import InvalidInput
 from vpdr.plan.sections import BenchmarkSection
 from vpdr.plan.values import known
+from vpdr.progress import Progress
 from vpdr.rng import Streams
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +58,7 @@ ORIGINS: dict[str, Origin] = {
 def divided(benchmark: Benchmark, section: BenchmarkSection, streams: Streams) -> Manifest:
     """The stored division that the plan names, or a new one by its rule."""
     if section.manifest:
-        manifest = Manifest.from_data(_read(Path(section.manifest).expanduser()))
+        manifest = read_manifest(Path(section.manifest).expanduser())
         manifest.check(benchmark)
         return manifest
     return divide(benchmark, division_of(section), streams)
@@ -81,12 +79,3 @@ def division_of(section: BenchmarkSection) -> Division:
         minimum=section.minimum,
         test=section.test,
     )
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read the split {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise DamagedFile(f"{path} is not a split: {error}; draw it again") from error

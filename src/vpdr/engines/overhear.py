@@ -7,10 +7,11 @@ from typing import Any
 
 from vpdr.attacks import AttackOrder, Moment, Scene, Watch
 from vpdr.attacks.base import silent
-from vpdr.engines.build import Federation, quiet
+from vpdr.engines.build import Federation
 from vpdr.engines.simulate import Hearing
 from vpdr.engines.spaces import space_of
 from vpdr.errors import InvalidInput
+from vpdr.progress import Progress, quiet
 from vpdr.records.reconstructions import ReconstructionFolder
 from vpdr.records.uploads import UploadFolder
 
@@ -20,7 +21,7 @@ class Audience:
     """Who wants to know how an attack goes: a line now and then, and how far it is."""
 
     tell: Callable[[str], None] = silent
-    progress: Callable[[str, int, int], None] = quiet
+    progress: Progress = quiet
 
 
 @dataclass(frozen=True, slots=True)

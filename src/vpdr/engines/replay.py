@@ -14,12 +14,12 @@ import torch
 from vpdr.attacks import AttackOrder, Moment
 from vpdr.client import Client
 from vpdr.engines.build import Federation, build
-from vpdr.engines.origins import Progress
 from vpdr.engines.overhear import Audience, watch_of
 from vpdr.engines.simulate import Hearing, simulate
 from vpdr.errors import InvalidInput
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Noise
+from vpdr.progress import Progress
 from vpdr.records.uploads import UploadFolder
 from vpdr.types import Prototypes
 

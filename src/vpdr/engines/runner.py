@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.attacks import AttackOrder
-from vpdr.engines.build import Federation, build, quiet
-from vpdr.engines.origins import Progress
+from vpdr.engines.build import Federation, build
 from vpdr.engines.overhear import Audience, Ears, watch_of
 from vpdr.engines.promises import pay_on_disk
 from vpdr.engines.replay import attacked
 from vpdr.engines.simulate import Course, Watcher, simulate
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Noise
+from vpdr.progress import Progress, quiet
 from vpdr.records import RunFolder, finished_record
 from vpdr.records.uploads import UploadFolder
 

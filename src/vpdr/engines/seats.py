@@ -10,10 +10,11 @@ from vpdr.data.division import parts_of
 from vpdr.data.partition import Indices
 from vpdr.data.synthetic import blobs
 from vpdr.encoder import Member, Trunk, Vectors
-from vpdr.engines.origins import ORIGINS, Progress, divided
+from vpdr.engines.origins import ORIGINS, divided
 from vpdr.engines.trunks import Pooled, member_of, pooled, trunk_of, wanted
 from vpdr.plan.plan import Plan
 from vpdr.plan.values import known
+from vpdr.progress import Progress
 from vpdr.rng import Streams
 
 

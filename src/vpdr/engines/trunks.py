@@ -20,10 +20,11 @@ from vpdr.encoder import (
     load_backbone,
     path_of,
 )
-from vpdr.engines.origins import ORIGINS, Progress
+from vpdr.engines.origins import ORIGINS
 from vpdr.errors import InvalidInput
 from vpdr.plan.plan import Plan
 from vpdr.plan.sections import BenchmarkSection
+from vpdr.progress import Progress
 from vpdr.rng import Streams
 from vpdr.types import Inputs
 

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.client import Samples, Shard
-from vpdr.engines.build import quiet
 from vpdr.engines.seats import Seat, Seats, seats_of
 from vpdr.engines.trunks import member_of
 from vpdr.errors import InvalidInput
@@ -22,6 +21,7 @@ from vpdr.flower.refusals import Code, Refused
 from vpdr.plan.plan import Plan
 from vpdr.plan.sections import BenchmarkSection
 from vpdr.plan.values import merged
+from vpdr.progress import quiet
 from vpdr.rng import Streams
 
 MOST_FEATURE = 1e15  # beyond it, squares and sums in single precision could break a model on some samples

@@ -7,7 +7,6 @@ from typing import Any
 
 from vpdr.data import Manifest
 from vpdr.data.manifest_file import write_manifest
-from vpdr.engines.build import quiet
 from vpdr.engines.seats import seats_of
 from vpdr.files import cannot_write, write_atomically
 from vpdr.flower.client_app import HOMES, client_app, home_name
@@ -19,6 +18,7 @@ from vpdr.plan.combinations import expected_level
 from vpdr.plan.plan import Plan
 from vpdr.plan.values import merged
 from vpdr.privacy import Noise
+from vpdr.progress import quiet
 from vpdr.records.toml_text import toml_text
 from vpdr.rng import Streams
 

@@ -10,7 +10,7 @@ from vpdr.errors import InvalidInput
 from vpdr.plan.data_combinations import BENCHMARKS
 from vpdr.plan.plan import Plan
 from vpdr.plan.sources import KEYS, checked, presets, read_builtin, read_source
-from vpdr.plan.values import assigned, known, merged, nested
+from vpdr.plan.values import known, merged, wished
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +59,7 @@ def load_experiment(source: str, wishes: Wishes | None = None) -> Experiment:
     name = Path(source).stem
     preset = content.get("preset", "paper")
     known("preset", [preset], presets())
-    wanted: dict[str, Any] = {}
-    for text in wishes.settings:
-        keys, value = assigned(text)
-        wanted = merged(wanted, nested(keys, value))
+    wanted = wished(wishes.settings)
     own = {key: value for key, value in content.items() if key not in KEYS}
     base = merged(read_builtin("presets", preset), own)
     methods, folders = _methods(content, wishes), folders_of(wishes.data)

@@ -54,6 +54,15 @@ def assigned(text: str) -> tuple[list[str], Any]:
         return keys, raw.strip()
 
 
+def wished(settings: Iterable[str]) -> dict[str, Any]:
+    """Several `section.key=value` as nested tables, the last one winning."""
+    wanted: dict[str, Any] = {}
+    for text in settings:
+        keys, value = assigned(text)
+        wanted = merged(wanted, nested(keys, value))
+    return wanted
+
+
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Nested tables, the second winning."""
     out = dict(base)

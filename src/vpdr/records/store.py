@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vpdr.data import Manifest
+from vpdr.data.manifest_file import write_manifest
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.files import cannot_write, write_atomically
 from vpdr.plan.plan import Plan
@@ -48,7 +49,7 @@ class RunFolder:
             raise cannot_write(self.path, error) from error
         write_atomically(self.path / "plan.toml", toml_text(plan.to_data()).encode())
         if manifest is not None:
-            write_atomically(self.path / "split.json", json_bytes(manifest.to_data()))
+            write_manifest(self.path / "split.json", manifest)
 
     def save_checkpoint(self, plan: Plan, state: Mapping[str, Any], ledgers: Sequence[Ledger]) -> None:
         """All that is needed to go on, and the ledgers beside it for people to read."""
@@ -133,6 +134,11 @@ def rounds_table(record: Mapping[str, Any]) -> str:
         for client, content in each["clients"].items():
             flat = dict(_flat(content))
             rows.append({"round": each["round"], "client": client, **flat})
+    return rows_as_csv(rows)
+
+
+def rows_as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with a column for every name that one of them has."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")

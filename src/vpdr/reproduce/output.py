@@ -9,7 +9,7 @@ from vpdr.files import cannot_write, write_atomically
 from vpdr.records.store import json_bytes, read_record
 from vpdr.reproduce.drawing import saved, stamp
 from vpdr.reproduce.page import page
-from vpdr.reproduce.sheet import csv_text
+from vpdr.reproduce.sheet import sheet_text
 from vpdr.reproduce.summary import SCHEMA
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def write_all(summary: Mapping[str, Any], figure: "Figure", folder: Path) -> lis
     contents: dict[str, bytes] = {
         f"{name}.png": saved(figure, "png"),
         f"{name}.svg": saved(figure, "svg"),
-        f"{name}.csv": csv_text(summary).encode(),
+        f"{name}.csv": sheet_text(summary).encode(),
         f"{name}.md": page(summary, f"{name}.png").encode(),
         f"{name}.json": json_bytes(summary),
     }

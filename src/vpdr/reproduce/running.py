@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vpdr.engines.build import build, quiet
-from vpdr.engines.origins import Progress
+from vpdr.engines.build import build
 from vpdr.engines.runner import never
 from vpdr.engines.sweep import Done, Job, sweep
 from vpdr.errors import VpdrError
 from vpdr.plan import Plan
+from vpdr.progress import Progress, quiet
 from vpdr.records import RunFolder
 from vpdr.records.store import read_record
 from vpdr.reproduce.catalogue import Study

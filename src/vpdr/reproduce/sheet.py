@@ -1,14 +1,14 @@
 """The whole grid as raw numbers: one row for each line and R."""
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Any
+
+from vpdr.records.store import rows_as_csv
 
 PARTS = ("mean", "low", "high", "std")
 
 
-def csv_text(summary: Mapping[str, Any]) -> str:
+def sheet_text(summary: Mapping[str, Any]) -> str:
     """All that was measured at every R; the paper's number and the verdict stand at the chosen one."""
     rows = []
     for line in summary["lines"]:
@@ -22,12 +22,7 @@ def csv_text(summary: Mapping[str, Any]) -> str:
         rows += [{**fixed, **_rung(rung, line)} for rung in line["grid"]] or [
             {**fixed, "verdict": line["verdict"], **_paper(line)}
         ]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return rows_as_csv(rows)
 
 
 def _rung(rung: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from vpdr.errors import InvalidInput
 from vpdr.plan import Plan
 from vpdr.plan.experiment import folders_of, parse_seeds
 from vpdr.plan.sources import read_builtin
-from vpdr.plan.values import assigned, known, merged, nested
+from vpdr.plan.values import known, merged, wished
 from vpdr.reproduce.catalogue import Study, setting
 
 SELECTIONS = ("validation", "test")
@@ -73,11 +73,7 @@ class Wish:
     @property
     def wanted(self) -> dict[str, Any]:
         """The settings as nested tables."""
-        found: dict[str, Any] = {}
-        for text in self.settings:
-            keys, value = assigned(text)
-            found = merged(found, nested(keys, value))
-        return found
+        return wished(self.settings)
 
     def attacks_of(self, study: Study) -> AttackOrder | None:
         """The user's, else the table's own; side by side with others a run attacks with one worker."""

@@ -16,8 +16,8 @@ from vpdr.data.partition import Indices
 from vpdr.data.picture_cache import cached_pictures
 from vpdr.data.sources.facts import Checkup, Count, DomainFacts
 from vpdr.errors import InvalidInput
+from vpdr.progress import Progress, quiet
 
-Progress: TypeAlias = Callable[[str, int, int], None]
 Reader: TypeAlias = Callable[[Path, str, Findings], Found | None]
 
 
@@ -28,10 +28,6 @@ class Outline(TypedDict):
     labels: Indices
     official_test: Indices | None
     whole: int | None
-
-
-def _silent(_name: str, _done: int, _total: int) -> None:
-    """Nobody listens."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +51,7 @@ class Source:
         root: Path,
         *,
         pixels: int = 224,
-        progress: Progress = _silent,
+        progress: Progress = quiet,
         only: Sequence[str] | None = None,
     ) -> Benchmark:
         """The benchmark with its pictures (decoded once, then from the cache) or texts.
@@ -71,9 +67,7 @@ class Source:
         """The benchmark's labels alone: enough to draw a split, and no picture is decoded."""
         return self._benchmark(root, only, lambda facts, found: Roll(**_outline(facts, found)))
 
-    def check(
-        self, root: Path, *, progress: Progress = _silent, only: Sequence[str] | None = None
-    ) -> Checkup:
+    def check(self, root: Path, *, progress: Progress = quiet, only: Sequence[str] | None = None) -> Checkup:
         """Count everything, look at every picture, and go on whatever is found."""
         findings = Findings(_folder(root))
         counts: list[Count] = []
