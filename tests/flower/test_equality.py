@@ -17,6 +17,7 @@ CASES = {
     "a selection that is remembered": (*VPDR, "mechanism.selection=once"),
     "a selection from broadcasts": (*VPDR, "mechanism.selection=public"),
     "rdp": ("budget.accountant=rdp", "run.rounds=2"),
+    "tests now and then": ("run.measure_every=2",),
     "few releases": ("release.count=2",),
     "public sizes": ("weights.kind=class_count", "benchmark.skew=label"),
     "some are away": (*VPDR, "participation.fraction=0.7", "participation.dropout=0.2", "run.rounds=4"),

@@ -101,7 +101,8 @@ def _work(
         heard = checked(client, errand.broadcast)
         with clock.phase("finetune"):
             client, losses = learnt(client, heard, errand.hop - 1, awake, home.note)
-    told = {"losses": losses, **measured(client, home.note), "seconds": dict(clock.seconds)}
+    tested = errand.plan.run.measured(errand.hop - 1)
+    told = {"losses": losses, **measured(client, tested, home.note), "seconds": dict(clock.seconds)}
     upload, why = None, ""
     if errand.release:
         with clock.phase("prototypes"):

@@ -71,6 +71,8 @@ class Plan:
         data = self.to_data()
         data["run"].pop("name")
         data["benchmark"].pop("root")
+        if self.run.measure_every == 1:
+            data["run"].pop("measure_every")  # a plan that does not use it keeps the name it always had
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

@@ -17,10 +17,15 @@ class RunSection:
     seed: int = 0
     threads: int = 1  # part of the result: sums depend on how they are cut
     device: str = "cpu"  # of the backbone, where it is trained inside; all else is on the CPU
+    measure_every: int = 1  # rounds between two tests of all clients, which changes nothing else
 
     def __post_init__(self) -> None:
-        at_least(1, rounds=self.rounds, threads=self.threads)
+        at_least(1, rounds=self.rounds, threads=self.threads, measure_every=self.measure_every)
         at_least(0, seed=self.seed)
+
+    def measured(self, t: int) -> bool:
+        """Whether clients are tested after round t: always after the first and the last."""
+        return t in (1, self.rounds) or t % self.measure_every == 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
