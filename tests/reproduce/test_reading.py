@@ -11,7 +11,7 @@ def record(*rounds: dict[str, dict[str, float]]) -> dict:
     """Rounds of clients' releases, with nothing else that a reader needs."""
     every = {"average": 0.5, "std": None, "clients": {"a": 0.5, "b": 0.5}}
     return {
-        "final": {"all": {name: every for name in ("head", "framework", "nearest_cosine", "fused")}},
+        "final": {"all": dict.fromkeys(("head", "framework", "nearest_cosine", "fused"), every)},
         "rounds": [
             {"round": t, "clients": {name: {"release": release} for name, release in each.items()}}
             for t, each in enumerate(rounds, 1)
