@@ -7,7 +7,7 @@ from framework_cases import CLASSES, DIM, now, rng, rounds, serve, step, upload
 
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import Mpft
-from vpdr.frameworks.mpft import _logits
+from vpdr.frameworks.teacher import adapted, scores
 from vpdr.prototypes import ClassMeans, KMeansClusters
 from vpdr.types import Prototypes
 
@@ -69,7 +69,8 @@ def test_the_mpft_server_learns_to_tell_its_uploads_apart():
     uploads = [upload(0, 1, 2, 3)]
     framework = Mpft(hidden=64, epochs=80, weight=1.0)
     teacher = serve(framework, uploads)
-    assert _logits(teacher.parameters, uploads[0].vectors).argmax(1).tolist() == [0, 1, 2, 3]
+    model = teacher.parameters
+    assert scores(model, adapted(model, uploads[0].vectors)).argmax(1).tolist() == [0, 1, 2, 3]
 
 
 def test_mpft_can_take_several_prototypes_per_class():

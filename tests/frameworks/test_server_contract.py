@@ -146,7 +146,12 @@ def test_the_server_can_only_be_given_prototypes(name):
 
 
 def test_neither_prototypes_nor_the_moment_hold_sizes_or_features():
-    assert [field.name for field in dataclasses.fields(Prototypes)] == ["vectors", "labels", "variances"]
+    assert [field.name for field in dataclasses.fields(Prototypes)] == [
+        "vectors",
+        "labels",
+        "variances",
+        "on_path",
+    ]
     assert {f.name for f in dataclasses.fields(Now)} == {"t", "classes", "dim", "streams", "weights"}
 
 
