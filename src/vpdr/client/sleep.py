@@ -21,6 +21,7 @@ def packed(client: "Client") -> dict[str, Any]:
         "sent": None if client.sent is None else client.sent.arrays(),
         "heard": None if client.heard is None else client.framework.pack(client.heard),
         "kept": dict(client.kept),
+        "diagnosis": dict(client.diagnosis),
     }
 
 
@@ -37,3 +38,4 @@ def woken(client: "Client", state: Mapping[str, Any]) -> None:
     client.sent = None if state["sent"] is None else Prototypes.from_arrays(state["sent"])
     client.heard = None if state["heard"] is None else client.framework.unpack(state["heard"])
     client.kept = dict(state["kept"])
+    client.diagnosis = dict(state["diagnosis"])
