@@ -23,6 +23,7 @@ from vpdr.plan.sections import (
     WeightsSection,
 )
 from vpdr.plan.sources import KEYS as TOP_LEVEL
+from vpdr.plan.transcript import check_transcript
 from vpdr.plan.values import fitted, known
 
 
@@ -44,6 +45,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_combinations(self)
+        check_transcript(self)
         check_accumulated(self)
         check_accounted(self)
 

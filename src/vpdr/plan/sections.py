@@ -130,14 +130,14 @@ class BudgetSection:
 class ReleaseSection:
     """What is released, from which path, how often, with noise from where."""
 
-    encoder: str = "framework"  # framework, public or personal
+    encoder: str = "framework"  # framework, public, transcript or personal
     summariser: str = "framework"  # framework, means, sums, kmeans or finch
     count: int = 0  # releases that share the budget; 0: one a round
     noise: str = "seeded"  # seeded, or system
     min_count: int = 1  # class means of fewer samples are not released
 
     def __post_init__(self) -> None:
-        one_of(("framework", "public", "personal"), encoder=self.encoder)
+        one_of(("framework", "public", "transcript", "personal"), encoder=self.encoder)
         one_of(("seeded", "system"), noise=self.noise)
         at_least(0, count=self.count)
         at_least(1, min_count=self.min_count)
