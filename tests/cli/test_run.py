@@ -57,6 +57,14 @@ def test_json_is_one_object(capsys, tmp_path: Path) -> None:
     assert found["out"] == str(tmp_path / "run")
 
 
+def test_an_elliptical_metric_is_a_setting(capsys, tmp_path: Path) -> None:
+    metric = ("--set", "mechanism.metric=projection")
+    assert run("strict", *metric, "--json", "--out", str(tmp_path / "run")) == 0
+    assert json.loads(capsys.readouterr().out)["privacy"]["level"] == "proved"
+    assert run("strict", "--set", "mechanism.metric=round", "--out", str(tmp_path / "no")) == 2
+    assert "metric must be one of plain, projection, got 'round'" in capsys.readouterr().err
+
+
 def test_a_comparison_has_a_folder_a_run_and_a_summary(capsys, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     arguments = ["--methods", "local,none,vpdr", "--seeds", "0..1", "--jobs", "1", "--out", str(out)]

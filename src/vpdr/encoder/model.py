@@ -69,9 +69,7 @@ def path_of(
     return path_from(backbone.traits, kind, dim, rng=rng, scale=scale)
 
 
-def path_from(
-    traits: Traits, kind: str, dim: int, *, rng: torch.Generator, scale: float = 1.0
-) -> FrozenPath:
+def path_from(traits: Traits, kind: str, dim: int, *, rng: torch.Generator, scale: float = 1.0) -> FrozenPath:
     """The projection behind any backbone of that kind: no weights and no samples are needed to draw it.
 
     A ResNet's is a 1x1 convolution without bias and a frozen batch normalisation before the pooling; all

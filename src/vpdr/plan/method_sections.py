@@ -34,7 +34,9 @@ class MechanismSection:
     accumulate: bool = False  # igpp: send the mean of all releases so far
     stages: str = ",".join(f"{100 * part:g}" for part in SHARES)  # rapp: budget of each stage, in any unit
     per_class: int = 1  # rapp: centres of a class
-    metric: str = "plain"  # rapp: where noise goes; projection: more along what the frozen projection stretches
+    metric: str = (
+        "plain"  # rapp: where noise goes; projection: more along what the frozen projection stretches
+    )
     release_dim: int = 0  # rapp: dimensions of the release; 0: by `expected`, or all
     expected: int = 0  # rapp: samples of a class at a client as everybody may know them; 0: not declared
 

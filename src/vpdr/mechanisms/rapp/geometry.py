@@ -13,7 +13,8 @@ from vpdr.privacy.budget import Budget
 
 _FEWEST = 64  # below, classes that are apart begin to fall together
 _REACHED = 1e-9  # of the largest singular value: what is smaller is rounding
-_ROWS, _COLUMNS = 1000, 128  # of a feature matrix that are mapped at once: they fit into a fast cache
+_ROWS, _COLUMNS = 1024, 128  # of a feature matrix that are mapped at once: they fit into a fast cache
+_GROUP = 256  # rows are filled up to a multiple of it
 _ENOUGH = 0.2  # what the noise may do to a distance, relative to the square of a class radius
 
 
@@ -65,6 +66,8 @@ class Geometry:
         _check_kept(wide, wide if kept is None else kept)
         left, values, _ = torch.linalg.svd(weight.double(), full_matrices=False)
         count = min(int((values > _REACHED * values[0]).sum()), kept or wide)
+        if count == 0:
+            raise InvalidInput("expected a projection that reaches something, got zeros; use another one")
         basis, strong = left[:, :count], values[:count]
         scales = (strong / strong.mean()).sqrt()
         # Equal noise looks the same from everywhere, so u may be turned: a triangle is half of the work.
@@ -92,18 +95,20 @@ class Geometry:
         if self.is_plain:
             return vectors
         parts = _parts(self.inward)
-        mapped = torch.empty(len(vectors), self.dims[1])
+        # Whole groups of rows: how a product of few rows is rounded would depend on how many there are.
+        mapped = torch.empty(_GROUP * math.ceil(len(vectors) / _GROUP), self.dims[1])
         for rows, out in zip(vectors.split(_ROWS), mapped.split(_ROWS), strict=True):
-            moved = (rows - self.offset).float()
+            moved = torch.zeros(len(out), self.dims[0])
+            moved[: len(rows)] = rows - self.offset
             for (first, part), columns in zip(parts, out.split(_COLUMNS, dim=1), strict=True):
                 torch.mm(moved[:, first:], part, out=columns)
         if not bool(mapped.sum().isfinite()):
             mapped = torch.where(mapped.isfinite().all(dim=1, keepdim=True), mapped, 0.0)
-        return mapped
+        return mapped[: len(vectors)]
 
     def back(self, vectors: Float[Tensor, "n r"]) -> Float[Tensor, "n d"]:
         """The point of the feature space that is meant."""
-        return vectors if self.is_plain else self.offset + vectors @ self.outward
+        return vectors if self.is_plain else self.offset + vectors.double() @ self.outward
 
     @property
     def is_plain(self) -> bool:
