@@ -50,16 +50,29 @@ def test_a_small_projection_by_hand() -> None:
     torch.testing.assert_close(told, torch.tensor([[4.0, 5.0, 3.0]], dtype=torch.float64))
 
 
-def test_of_few_dimensions_the_strongest_are_kept() -> None:
-    shaped = Geometry.of_projection(WEIGHT, BIAS, kept=1)
-    near(shaped.inward @ shaped.inward.T, 1, 0, 0)
-    assert (shaped.spread, shaped.shrinks) == pytest.approx((1 / 3, 9 / math.sqrt(82)))
-    assert Geometry.of_projection(WEIGHT, kept=3).dims == (3, 2)
-    for kept in (0, 4):
-        with pytest.raises(InvalidInput, match="can keep 1 to 3"):
-            Geometry.of_projection(WEIGHT, kept=kept)
+def test_a_subspace_by_hand() -> None:
+    """Along (1, 1, 0)/√2 the projection above stretches by √((81 + 1)/2)."""
+    half = torch.tensor([[0.5], [0.5], [0.0]], dtype=torch.float64).sqrt()
+    within = Geometry(half, half.T, torch.zeros(3, dtype=torch.float64), math.sqrt(1 / 3))
+    shaped = Geometry.of_projection(WEIGHT, BIAS, within=within)
+    torch.testing.assert_close(shaped.inward @ shaped.inward.T, half @ half.T)
+    assert (shaped.spread, shaped.shrinks) == pytest.approx((1 / 3, math.sqrt(41 / 82)))
+    outside = Geometry(half.flip(0), half.flip(0).T, within.offset, within.shrinks)  # half out of reach
+    left = Geometry.of_projection(WEIGHT, within=outside)
+    near(left.inward @ left.inward.T, 0, 1, 0)
+    assert Geometry.of_projection(WEIGHT, within=Geometry.plain(3)).dims == (3, 2)
     with pytest.raises(InvalidInput, match="got zeros"):
         Geometry.of_projection(torch.zeros(3, 2))
+
+
+def test_equal_singular_values_leave_a_subspace_as_it_is() -> None:
+    """So that machines which round differently still release in the same one."""
+    turned = torch.nn.init.orthogonal_(torch.empty(DIM, DIM), generator=Streams(2).draw("turn"))
+    within = Geometry.random(DIM, 5, Streams(0).draw("space"))
+    shaped = Geometry.of_projection(turned, within=within)
+    torch.testing.assert_close(
+        shaped.inward @ shaped.outward, within.inward @ within.outward, atol=1e-5, rtol=0
+    )
 
 
 def test_a_map_that_only_stretches_is_not_plain() -> None:
@@ -176,7 +189,7 @@ def test_the_first_radius_is_that_of_a_typical_feature() -> None:
     rng = Streams(6).draw("x")
     weight = torch.randn(DIM, 3 * DIM, generator=rng) / math.sqrt(3 * DIM)
     for kept in (DIM, 7):
-        shaped = Geometry.of_projection(weight, kept=kept)
+        shaped = Geometry.of_projection(weight, within=Geometry.random(DIM, kept, rng))
         features = torch.randn(5000, 3 * DIM, generator=rng) @ weight.T
         typical = shaped.into(features.double()).square().sum(1).mean() / features.square().sum(1).mean()
         assert shaped.shrinks == pytest.approx(float(typical.sqrt()), rel=0.02)

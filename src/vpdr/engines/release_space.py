@@ -17,8 +17,9 @@ def release_space(plan: Plan, streams: Streams) -> Geometry:
     dim, chosen = plan.model.dim, plan.mechanism
     budget = Budget(plan.budget.epsilon, plan.budget.delta)
     kept = chosen.release_dim or release_dim(dim, budget, chosen.expected)
+    space = Geometry.random(dim, kept, streams.draw("release-space"))
     if chosen.metric == "plain":
-        return Geometry.random(dim, kept, streams.draw("release-space"))
+        return space
     path = frozen_path(plan, member_of(plan, 0), streams)
     bias = None if path.projection.bias is None else path.scale * path.projection.bias
-    return Geometry.of_projection(path.scale * path.projection.weight, bias, kept=kept)
+    return Geometry.of_projection(path.scale * path.projection.weight, bias, within=space)

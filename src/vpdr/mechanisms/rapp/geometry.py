@@ -13,7 +13,7 @@ from vpdr.privacy.budget import Budget
 
 _FEWEST = 64  # below, classes that are apart begin to fall together
 _REACHED = 1e-9  # of the largest singular value: what is smaller is rounding
-_ROWS, _COLUMNS = 1024, 128  # of a feature matrix that are mapped at once: they fit into a fast cache
+_ROWS, _COLUMNS = 1024, 64  # of a feature matrix that are mapped at once: they fit into a fast cache
 _GROUP = 256  # rows are filled up to a multiple of it
 _ENOUGH = 0.2  # what the noise may do to a distance, relative to the square of a class radius
 
@@ -40,7 +40,8 @@ class Geometry:
     @classmethod
     def random(cls, dim: int, kept: int, rng: torch.Generator) -> "Geometry":
         """A uniformly drawn subspace of `kept` dimensions."""
-        _check_kept(dim, kept)
+        if not 1 <= kept <= dim:
+            raise InvalidInput(f"a release of {dim} dimensions can keep 1 to {dim} of them, got {kept}")
         if kept == dim:
             return cls.plain(dim)
         basis = torch.nn.init.orthogonal_(torch.empty(dim, kept, dtype=torch.float64), generator=rng)
@@ -52,30 +53,31 @@ class Geometry:
         weight: Float[Tensor, "d p"],
         bias: Float[Tensor, " d"] | None = None,
         *,
-        kept: int | None = None,
+        within: "Geometry | None" = None,
     ) -> "Geometry":
         """Elliptical noise from the frozen projection alone: directions that it stretches get more.
 
         Features vary about as s² along a left singular vector of singular value s; noise is least in sum
-        where a direction's scale is √s. Directions outside of its reach hold no signal and are left out; of
-        the others the `kept` strongest stay. For a projection that was drawn at random these belong to a
-        random subspace of the pooled features, just as without a metric, but hold the most of what the
-        projection passes on.
+        where a direction's scale is √s. Directions outside of its reach hold no signal and are left out.
+        A subspace `within` which to stay is taken as it is, less what is out of reach, with the projection's
+        singular values as seen from inside. Its strongest directions instead would hold more signal and as
+        much more noise: no better prototypes, and not even unique where singular values are equal.
         """
-        wide = weight.shape[0]
-        _check_kept(wide, wide if kept is None else kept)
         left, values, _ = torch.linalg.svd(weight.double(), full_matrices=False)
-        count = min(int((values > _REACHED * values[0]).sum()), kept or wide)
-        if count == 0:
+        reached = values > _REACHED * values[0]
+        if not bool(reached.any()):
             raise InvalidInput("expected a projection that reaches something, got zeros; use another one")
-        basis, strong = left[:, :count], values[:count]
+        basis, strong = left[:, reached], values[reached]
+        if within is not None and within.dims[1] < len(strong):
+            basis = torch.linalg.qr(basis @ (basis.T @ within.inward)).Q
+            turn, strong, _ = torch.linalg.svd(basis.T @ weight.double(), full_matrices=False)
+            basis = basis @ turn
         scales = (strong / strong.mean()).sqrt()
         # Equal noise looks the same from everywhere, so u may be turned: a triangle is half of the work.
         turn, triangle = torch.linalg.qr((basis / scales).T)
-        outward = turn.T @ (basis * scales).T
-        offset = torch.zeros(wide, dtype=torch.float64) if bias is None else bias.double()
-        shrinks = float(strong.sum() / (math.sqrt(count) * values.norm()))
-        return cls(triangle.T.contiguous(), outward, offset, shrinks)
+        offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
+        shrinks = float(strong.sum() / (math.sqrt(len(strong)) * values.norm()))
+        return cls(triangle.T.contiguous(), turn.T @ (basis * scales).T, offset, shrinks)
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -94,12 +96,13 @@ class Geometry:
         """
         if self.is_plain:
             return vectors
-        parts = _parts(self.inward)
+        parts, offset = _parts(self.inward), self.offset.float()
         # Whole groups of rows: how a product of few rows is rounded would depend on how many there are.
         mapped = torch.empty(_GROUP * math.ceil(len(vectors) / _GROUP), self.dims[1])
         for rows, out in zip(vectors.split(_ROWS), mapped.split(_ROWS), strict=True):
             moved = torch.zeros(len(out), self.dims[0])
-            moved[: len(rows)] = rows - self.offset
+            moved[: len(rows)] = rows
+            moved -= offset
             for (first, part), columns in zip(parts, out.split(_COLUMNS, dim=1), strict=True):
                 torch.mm(moved[:, first:], part, out=columns)
         if not bool(mapped.sum().isfinite()):
@@ -115,11 +118,6 @@ class Geometry:
         """Whether nothing is mapped."""
         same = self.dims[0] == self.dims[1] and not bool(self.offset.any())
         return same and torch.equal(self.inward, torch.eye(self.dims[0], dtype=torch.float64))
-
-
-def _check_kept(dim: int, kept: int) -> None:
-    if not 1 <= kept <= dim:
-        raise InvalidInput(f"a release of {dim} dimensions can keep 1 to {dim} of them, got {kept}")
 
 
 def _parts(inward: Float[Tensor, "d r"]) -> list[tuple[int, Float[Tensor, "k c"]]]:
