@@ -1,6 +1,6 @@
 """What one release costs: none, IGPP, VPP and a stage of RAPP on the same features in the same process.
 
-    python benchmarks/release_cost.py            # prints a table, exits 1 if a bound on a multiple of IGPP is passed
+    python benchmarks/release_cost.py    # prints a table, exits 1 if a bound on a multiple of IGPP is passed
 
 The measurement of record is in benchmarks/README.md.
 """
@@ -22,7 +22,7 @@ BUDGET = Budget(1.0, 1e-5)
 
 
 def seconds(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """The medians of several calls after a warm-up, in turn: other work on the machine then meets all alike."""
+    """Medians after a warm-up; calls take turns, so that other work on the machine meets all alike."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(1 + REPEATS):
         for name, call in calls.items():

@@ -60,8 +60,8 @@ class Geometry:
         Features vary about as s² along a left singular vector of singular value s; noise is least in sum
         where a direction's scale is √s. Directions outside of its reach hold no signal and are left out.
         A subspace `within` which to stay is taken as it is, less what is out of reach, with the projection's
-        singular values as seen from inside. Its strongest directions instead would hold more signal and as
-        much more noise: no better prototypes, and not even unique where singular values are equal.
+        singular values as seen from inside. The projection's strongest directions instead would hold more of
+        the signal and of the noise alike, and would not even be unique where singular values are equal.
         """
         left, values, _ = torch.linalg.svd(weight.double(), full_matrices=False)
         reached = values > _REACHED * values[0]
