@@ -221,6 +221,14 @@ def test_a_silo_brings_its_own_features(tmp_path: Path) -> None:
     assert refusal.value.code is Code.BENCHMARK
 
 
+def test_nobody_knows_the_projection_of_a_file(tmp_path: Path) -> None:
+    plan = tiny(source="strict")
+    home = with_features(tmp_path, plan)
+    assert refused(home, opening(tiny("mechanism.metric=projection", source="strict"))) is Code.BENCHMARK
+    assert paid(home) == 0
+    assert answer(home, opening(plan)).upload is not None
+
+
 def test_a_folder_belongs_to_one_dataset(tmp_path: Path) -> None:
     plan = tiny()
     home = with_features(tmp_path, plan)
