@@ -26,7 +26,6 @@ from vpdr.plan.sources import KEYS as TOP_LEVEL
 from vpdr.plan.transcript import check_transcript
 from vpdr.plan.values import fitted, known
 
-
 # settings that came later: a plan that does not use them keeps the name, and so the runs, that it always had
 _LATER = (("run", "measure_every", 1), ("mechanism", "metric", "plain"))
 
