@@ -175,6 +175,8 @@ def test_the_list_needs_nothing(capsys) -> None:
         (["reproduce", "ablation", "--smoke", "--adapters", "foo"], "unknown place of --adapters: 'foo'"),
         (["reproduce", "table1", "--seeds", "x", "--smoke"], "seeds must look like"),
         (["reproduce", "table1", "--smoke", "--attack", "mia"], "has no column for attacks"),
+        (["reproduce", "agnews", "--smoke", "--points", "0.2"], "it has '0.1', '0.5', '1', '5', '10'"),
+        (["reproduce", "table1", "--smoke", "--points", "1"], "names no point of table1; it has none"),
         (["list", "gone"], "there is no folder gone"),
         (["results", "gone"], "there is no gone"),
     ],

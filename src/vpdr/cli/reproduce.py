@@ -35,6 +35,10 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     ] = None,
     weights: Annotated[str | None, typer.Option(help="Weights of the backbone: a folder or a file.")] = None,
     seeds: Annotated[str | None, typer.Option(help="0..4, 3 or 0,2,5; the table's own if not given.")] = None,
+    points: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Only these values of the table's axis, such as 'alpha=0.1*'."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of all runs and pages.")] = DEFAULT_OUT,
     jobs: Annotated[int, typer.Option(help="Runs at the same time; 0 is one a core.", min=0)] = 0,
     smoke: Annotated[
@@ -69,6 +73,7 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
         device=device,
         seeds=seeds,
         settings=tuple(settings or ()),
+        points=tuple(points or ()),
         smoke=smoke,
         select=select,
     )

@@ -69,8 +69,12 @@ def _heading(study: Study, wish: Wish, seeds: Sequence[int]) -> Summary:
         "datasets": {name: _dataset(wish, name) for name in study.datasets},
         "settings": list(wish.settings),
         "rule": rule,
-        "notes": list(study.notes),
+        "notes": [*study.notes, *_left_out(wish)],
     }
+
+
+def _left_out(wish: Wish) -> list[str]:
+    return [f"Only these points were asked for: {'; '.join(wish.points)}."] if wish.points else []
 
 
 def _dataset(wish: Wish, name: str) -> dict[str, Any]:
@@ -105,6 +109,9 @@ def _judged(study: Study, line: Line, pairs: Sequence[Mapping[str, Any]]) -> dic
     return {"difference": None if paper is None else ours["mean"] - paper, "verdict": found}
 
 
+_NO_CHANGE = ("benchmark.domains=", "run.measure_every=")  # told as domains; changes no result
+
+
 def _apart(wish: Wish, line: Mapping[str, Any]) -> list[str]:
     """In what a line's setting differs from the paper's, whatever the numbers say."""
     if wish.smoke:
@@ -115,7 +122,8 @@ def _apart(wish: Wish, line: Mapping[str, Any]) -> list[str]:
     found = [] if ours == own["backbone"] else [f"other backbone ({ours})"]
     if ran and len(ran) < len(own["domains"]):
         found.append(f"{len(ran)} of {len(own['domains'])} domains")
-    return [*found, "changed settings"] if wish.settings else found
+    changed = [text for text in wish.settings if not text.startswith(_NO_CHANGE)]
+    return [*found, "changed settings"] if changed else found
 
 
 def _qualified(found: str, paper: float | None, apart: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Wish:
     device: str | None = None
     seeds: str | None = None
     settings: Sequence[str] = ()  # section.key=value
+    points: Sequence[str] = ()  # patterns of the points to run, such as alpha=0.1*; none: all
     smoke: bool = False
     stand_in: bool = False  # count what would run, with embedded data in the place of what is not given
     attacks: AttackOrder | None = None  # instead of the table's own
@@ -60,10 +62,14 @@ class Wish:
         return next((name for name in self.backbones if sees[name] == sees[own]), own)
 
     def fits(self, study: Study) -> None:
-        """Refuse a backbone that none of a table's data can be read by."""
+        """Refuse points that a table does not have, and a backbone that none of its data can be read by."""
         needed = {
             BACKBONES[setting()["datasets"][name]["backbone"]].traits.modality for name in study.datasets
         }
+        for pattern in self.points:
+            if not any(fnmatchcase(point, pattern) for point in study.points):
+                there = ", ".join(repr(point) for point in study.points if point) or "none"
+                raise InvalidInput(f"--points {pattern} names no point of {study.id}; it has {there}")
         for name in self.backbones:
             seen = BACKBONES[name].traits.modality
             if seen not in needed:
@@ -99,7 +105,11 @@ class Wish:
     def points_of(self, study: Study, dataset: str) -> dict[str, Mapping[str, Any]]:
         """The values of the extra axis; a smoke run takes the first few of each kind."""
         begin = study.only.get(dataset, "")
-        points = {name: table for name, table in study.points.items() if name.startswith(begin)}
+        points = {
+            name: table
+            for name, table in study.points.items()
+            if name.startswith(begin) and self._wants(name)
+        }
         if not self.smoke:
             return points
         groups: dict[str, list[str]] = {}
@@ -107,6 +117,9 @@ class Wish:
             groups.setdefault(name.rpartition("=")[0], []).append(name)
         kept = [name for names in groups.values() for name in names[: setting()["smoke"]["points"]]]
         return {name: points[name] for name in kept}
+
+    def _wants(self, point: str) -> bool:
+        return not self.points or any(fnmatchcase(point, pattern) for pattern in self.points)
 
 
 def parse_data(texts: Sequence[str]) -> dict[str, Path]:
