@@ -1,12 +1,14 @@
 """How far a reproduction is: a bar on a terminal, else one plain line for each run."""
 
 import sys
+from typing import Any
 
 from rich.progress import TaskID
 
 from vpdr.cli.printing import console
 from vpdr.cli.progress import RunProgress
 from vpdr.engines.sweep import Done, Job
+from vpdr.records import RunFolder
 from vpdr.reproduce.catalogue import Study
 from vpdr.reproduce.cells import clips
 
@@ -32,7 +34,9 @@ class ManyRuns(RunProgress):
             self._write(f"{count} of {self._runs} runs were there already")
 
     def after_run(self, done: Done) -> None:
-        """One run more; a stopped one is not finished."""
+        """One run more; a stopped one is not finished, and one that failed is told at once."""
+        if done.trouble is not None:
+            self._write(f"failed: {failure_words(self._study, done)}")
         if done.record is None:
             return
         self._done += 1
@@ -58,3 +62,17 @@ def run_words(study: Study, job: Job) -> str:
     framework = [plan.framework.kind] if len(study.frameworks) > 1 else []
     radius = [f"R={plan.mechanism.clip_norm:g}"] if clips(plan) else []
     return " ".join([study.id, job.setting, *framework, job.method, *radius, f"seed {plan.run.seed}"])
+
+
+def failure(done: Done) -> dict[str, Any]:
+    """One run that failed, as data."""
+    job = done.job
+    named = {"dataset": job.setting, "method": job.method, "seed": job.plan.run.seed}
+    return {"run": job.plan.identity, **named, "why": done.trouble, "folder": str(job.out)}
+
+
+def failure_words(study: Study, done: Done) -> str:
+    """Which run failed, why, and where the whole story is."""
+    story = RunFolder(done.job.out).failure
+    where = f" (see {story})" if story.exists() else ""
+    return f"{run_words(study, done.job)}: {done.trouble}{where}"
