@@ -54,22 +54,28 @@ class Prototypes:
     """Labelled points in feature space that may be shown to anyone.
 
     `variances` is the noise per coordinate that a rule chose to publish. It gives away what the noise
-    depends on, so it is None wherever that is a count which the server is not meant to have.
+    depends on, so it is None wherever that is a count which the server is not meant to have. `on_path` says
+    that the features came through a path that was broadcast before; it tells what a client has heard, which
+    whoever broadcast it knows.
     """
 
     vectors: Float[Tensor, "p d"]
     labels: Int[Tensor, " p"]
     variances: Float[Tensor, " p"] | None = None
+    on_path: bool = False
 
     def arrays(self) -> dict[str, Tensor]:
         """All that it is, by name, for files and wires."""
         named = {"vectors": self.vectors, "labels": self.labels}
-        return named if self.variances is None else {**named, "variances": self.variances}
+        if self.variances is not None:
+            named["variances"] = self.variances
+        return {**named, "on_path": torch.tensor(True)} if self.on_path else named
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> "Prototypes":
         """The inverse of `arrays`."""
-        return cls(arrays["vectors"], arrays["labels"], arrays.get("variances"))
+        on_path = bool(arrays.get("on_path", False))
+        return cls(arrays["vectors"], arrays["labels"], arrays.get("variances"), on_path)
 
     @classmethod
     def concat(cls, parts: Sequence["Prototypes"]) -> "Prototypes":

@@ -22,6 +22,7 @@ from vpdr.records.uploads import UploadFolder
 from vpdr.types import Prototypes
 
 BOTH = AttackOrder(kinds=("mia", "fsh"), stronger=True, steps=15)
+ON_PATH = ("framework.kind=mpft", "release.encoder=transcript")
 MEMBERS = AttackOrder(kinds=("mia",), stronger=True)
 
 
@@ -32,7 +33,8 @@ def run(plan: Plan, out: Path, order: AttackOrder | None = None, **company) -> d
 
 
 @pytest.mark.parametrize(
-    "settings", [(), ("mechanism.kind=vpp", "regulariser.kind=dcr"), ("framework.kind=fedplvm",)]
+    "settings",
+    [(), ("mechanism.kind=vpp", "regulariser.kind=dcr"), ("framework.kind=fedplvm",), ON_PATH],
 )
 def test_a_watched_run_is_the_same_run(settings, tmp_path: Path) -> None:
     plan = tiny(*settings)

@@ -81,6 +81,18 @@ def test_a_personal_path_in_public_clothes_is_noticed(monkeypatch) -> None:
         CHECKS["encoder independence"]()
 
 
+def test_a_personal_path_in_a_broadcasts_clothes_is_noticed(monkeypatch) -> None:
+    right = Client.released_features
+
+    def wrong(self, samples):
+        told = self.path is not None
+        return self.personal_features(samples) if told else right(self, samples)
+
+    monkeypatch.setattr(Client, "released_features", wrong)
+    with pytest.raises(Failed, match="mpft: more than the broadcast is felt"):
+        CHECKS["encoder independence"]()
+
+
 def test_an_upload_with_more_in_it_is_noticed(monkeypatch) -> None:
     right = Prototypes.arrays
     monkeypatch.setattr(Prototypes, "arrays", lambda self: {**right(self), "sizes": self.labels})

@@ -42,6 +42,23 @@ def test_a_server_that_lies_refutes_nothing(settings) -> None:
     assert not found.refuted, found.verdict
 
 
+@pytest.mark.parametrize("lying", [False, True], ids=["honest", "hostile"])
+def test_a_broadcast_path_is_not_refuted(lying) -> None:
+    asked = subject(
+        "framework.kind=mpft",
+        "framework.mpft.epochs=5",
+        "framework.mpft.hidden=8",
+        "framework.mpft.server_lr=0.05",
+        encoder="transcript",
+        epsilon=8.0,
+        rounds=3,
+    )
+    found = audit(asked, effort=effort(20, lying_server=lying, pair="antipodal"))
+    assert not found.refuted, found.verdict
+    assert found.claim.level is Level.PROVED
+    assert found.replayed  # the features move, with the broadcast
+
+
 def test_no_privacy_claims_nothing_and_is_caught_with_certainty() -> None:
     found = audit(subject(mechanism="none"), effort=effort())
     assert not found.refuted

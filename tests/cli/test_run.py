@@ -57,6 +57,28 @@ def test_json_is_one_object(capsys, tmp_path: Path) -> None:
     assert found["out"] == str(tmp_path / "run")
 
 
+def test_releases_on_a_broadcast_path_are_proved(capsys, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    path = (
+        "framework.kind=mpft",
+        "mechanism.kind=igpp",
+        "release.encoder=transcript",
+        "budget.require=proved",
+    )
+    asked = [part for setting in path for part in ("--set", setting)]
+    assert run("paper", *asked, "--out", str(out)) == 0
+    assert "transcript encoder, public counts, exact accountant: proved" in capsys.readouterr().out
+    privacy = json.loads((out / "record.json").read_text())["privacy"]
+    assert (privacy["encoder"], privacy["level"]) == ("transcript", "proved")
+    assert privacy["epsilon_spent"] <= 1
+    assert not any("trained on the private samples" in words for words in privacy["not_covered"])
+    assert "transcript" in (out / "report.html").read_text()
+    assert main(["ledger", str(out / "ledgers" / "client-000.json")]) == 0
+    assert "transcript" in capsys.readouterr().out
+    assert main(["attack", str(out), "--attack", "mia", "--rounds", "1,3"]) == 0
+    assert main(["audit", str(out), "--trials", "20", "--seed", "1", "--pair", "antipodal"]) == 0
+
+
 def test_a_comparison_has_a_folder_a_run_and_a_summary(capsys, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     arguments = ["--methods", "local,none,vpdr", "--seeds", "0..1", "--jobs", "1", "--out", str(out)]

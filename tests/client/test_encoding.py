@@ -158,3 +158,18 @@ def test_samples_without_inputs_are_one_line(make):
     bare = replace(client.shard.train, inputs=None)
     with pytest.raises(InvalidInput, match="give Samples with inputs"):
         client.personal_features(bare)
+
+
+def test_a_cheap_encoder_remembers_only_while_it_is_measured(monkeypatch) -> None:
+    client = build(tiny("release.encoder=personal")).clients[0]
+    seen: list[int] = []
+    forward = client.model.encoder.forward
+    monkeypatch.setattr(client.model.encoder, "forward", lambda *given: seen.append(1) or forward(*given))
+    with client.encoding.remembering():
+        first = client.personal_features(client.shard.test)
+        assert client.personal_features(client.shard.test) is first
+    assert len(seen) == 1
+    again = client.personal_features(client.shard.test)
+    assert len(seen) == 2
+    assert again is not first
+    assert torch.equal(again, first)

@@ -76,7 +76,8 @@ def test_numpy_and_torch_are_the_same(mechanism, dtype) -> None:
 def test_the_upload_holds_vectors_and_labels_and_nothing_else(mechanism) -> None:
     upload = mechanism.release(*blobs(1), occasion()).prototypes
     assert type(upload) is Prototypes
-    assert upload.__slots__ == ("vectors", "labels", "variances")
+    assert upload.__slots__ == ("vectors", "labels", "variances", "on_path")
+    assert not upload.on_path  # which is the client's to say, by what it has heard
     own_sums = isinstance(mechanism, Rapp)  # whose noise tells nothing that is not public
     assert (upload.variances is not None) == own_sums
     assert upload.vectors.dtype is torch.float32

@@ -93,8 +93,9 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, framework, selection)
         assert [file.read_bytes() for file in ledgers[0]] == [file.read_bytes() for file in ledgers[1]]
 
 
-def test_resuming_again_and_again_changes_nothing(tmp_path: Path) -> None:
-    plan = tiny(*VPDR, "run.rounds=4", "participation.fraction=0.7")
+@pytest.mark.parametrize("fraction", [0.5, 1.0])  # what was measured of those who are away is kept too
+def test_resuming_again_and_again_changes_nothing(tmp_path: Path, fraction) -> None:
+    plan = tiny(*VPDR, "run.rounds=4", f"participation.fraction={fraction}")
     whole = run_plan(plan, tmp_path / "whole").record
     outcome = run_plan(plan, tmp_path / "steps", company=Company(stop=StopAfter(1)))
     while outcome.record is None:

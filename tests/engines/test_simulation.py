@@ -51,6 +51,20 @@ def test_without_privacy_it_learns() -> None:
     assert accuracy["nearest"]["average"] > 0.9
 
 
+def test_testing_less_often_changes_no_result() -> None:
+    often, seldom = (final(tiny("run.rounds=5", f"run.measure_every={k}")) for k in (1, 3))
+    tested = [each["round"] for each in seldom["rounds"] if each["clients"]["client-000"]["accuracy"]["all"]]
+    assert tested == [1, 3, 5]
+    for one, other in zip(often["rounds"], seldom["rounds"], strict=True):
+        for name, client in other["clients"].items():
+            same = one["clients"][name]
+            assert (client["losses"], client["release"]) == (same["losses"], same["release"])
+            assert client["epsilon"] == same["epsilon"]
+            if other["round"] in tested:
+                assert (client["accuracy"], client["features"]) == (same["accuracy"], same["features"])
+    assert often["final"] == seldom["final"]
+
+
 def odd_seats(*given) -> Seats:
     """One client with one class, one with one sample, one without any."""
     seats = seats_of(*given)

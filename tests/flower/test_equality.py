@@ -10,6 +10,7 @@ from vpdr.flower.simulation import simulate_in_process
 from vpdr.frameworks import FRAMEWORKS
 
 VPDR = ("mechanism.kind=vpp", "regulariser.kind=dcr")
+ON_PATH = ("framework.kind=mpft", "release.encoder=transcript")
 CASES = {
     **{name: (f"framework.kind={name}", *VPDR, "run.rounds=2") for name in FRAMEWORKS},
     "none": ("mechanism.kind=none", "run.rounds=2"),
@@ -17,9 +18,12 @@ CASES = {
     "a selection that is remembered": (*VPDR, "mechanism.selection=once"),
     "a selection from broadcasts": (*VPDR, "mechanism.selection=public"),
     "rdp": ("budget.accountant=rdp", "run.rounds=2"),
+    "tests now and then": ("run.measure_every=2",),
     "few releases": ("release.count=2",),
     "public sizes": ("weights.kind=class_count", "benchmark.skew=label"),
     "some are away": (*VPDR, "participation.fraction=0.7", "participation.dropout=0.2", "run.rounds=4"),
+    "a broadcast path": (*ON_PATH, "mechanism.kind=igpp"),
+    "a path that some have missed": (*ON_PATH, *VPDR, "participation.fraction=0.5", "run.rounds=5"),
     "a schedule": ('participation.schedule={"client-000" = [1, 3], "client-002" = [2]}',),
 }
 

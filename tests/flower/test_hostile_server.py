@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +13,7 @@ from vpdr.flower.errand import Errand
 from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.home import Home
 from vpdr.flower.refusals import Code
-from vpdr.flower.wire import errand_record, greeting_record, unpacked
+from vpdr.flower.wire import errand_record, greeting_record, read_answer, unpacked
 
 BAD = {
     "epsilon 100": (opening(tiny("budget.epsilon=100")), "epsilon"),
@@ -131,6 +132,22 @@ def test_a_teacher_that_does_not_fit_is_refused_before_data_are_touched(
     errand = opening(plan, hop=2, learn=True, broadcast=broadcast)
     assert refusal(reply_to(home, errand_record(errand))) == "broadcast"
     assert paid(home) == 0
+
+
+@pytest.mark.parametrize("size", [0.0, 1e15])
+def test_a_steep_path_fails_on_no_sample(tmp_path: Path, size: float) -> None:
+    """Were features on the path allowed to overflow, silence would tell whether a sample is that large."""
+    plan = tiny("framework.kind=mpft", "release.encoder=transcript")
+    home = with_features(tmp_path, plan)
+    found = dict(np.load(tmp_path / "silo.npz"))
+    found["train_x"][0] = size
+    np.savez(tmp_path / "silo.npz", **found)
+    steep = {**teacher(), "down": torch.full((1, 12), 1e18), "up": torch.full((12, 1), 1e18)}
+    reply = reply_to(home, errand_record(opening(plan, hop=2, learn=True, broadcast=steep)))
+    upload = read_answer(reply).upload
+    assert upload.on_path
+    assert upload.vectors.isfinite().all()
+    assert paid(home) == 1
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 1, 2, 3]], ids=["lacks a class", "has all"])

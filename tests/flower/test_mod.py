@@ -137,6 +137,20 @@ def test_the_owner_says_whether_the_encoder_is_public(tmp_path: Path) -> None:
     public = proved + '[data]\nencoder = "public"\n'
     assert replies(tmp_path / "b", honest, policy=public)[0].has_content()
     assert replies(tmp_path / "c", honest, policy=public.replace('"public"', '"mine"'))[0].has_error()
+    assert replies(tmp_path / "d", honest, policy=public.replace('"public"', '"accounted"'))[0].has_error()
+
+
+def test_an_owner_may_say_that_features_were_computed_from_broadcasts(tmp_path: Path) -> None:
+    told = POLICY.replace("conditional", "proved").replace('["igpp"]', '["igpp", "rapp"]')
+    told += '[data]\nencoder = "transcript"\n'
+    assert replies(tmp_path / "a", honest, policy=told)[0].has_content()
+    (entry,) = LedgerFile(tmp_path / "a" / "ledger.json").read().entries
+    assert str(entry.receipt.terms.encoder) == "transcript"
+    staged = {"mechanism": "rapp", "summariser": "sums"}
+    assert replies(tmp_path / "b", honest, policy=told, **staged)[0].error.reason == "failed"
+    assert "stays as it is, got transcript" in (tmp_path / "b" / "refusals.log").read_text()
+    fixed = told.replace("transcript", "public")
+    assert replies(tmp_path / "c", honest, policy=fixed, **staged)[0].has_content()
 
 
 def test_an_error_after_looking_at_data_is_paid(tmp_path: Path, monkeypatch) -> None:

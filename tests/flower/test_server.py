@@ -14,7 +14,7 @@ from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.post import ServerTerms, TooFew
 from vpdr.flower.serve import serve
 from vpdr.flower.simulation import simulated_homes
-from vpdr.flower.wire import packed, unpacked
+from vpdr.flower.wire import packed, read_answer, unpacked
 from vpdr.report.files import write_run
 
 
@@ -155,6 +155,29 @@ def test_a_node_that_dies_and_returns(tmp_path: Path) -> None:
     assert paid(homes[1]) == 3  # rounds 1, 3 and 4: the ledger came back with the node
     assert [entry["round"] for entry in record["ledgers"]["client-001"]["entries"]] == [1, 3, 4]
     assert paid(homes[0]) == 4
+
+
+def test_a_node_that_missed_the_path_says_so(tmp_path: Path) -> None:
+    plan = tiny("framework.kind=mpft", "release.encoder=transcript", "run.rounds=4")
+    homes = simulated_homes(plan, tmp_path / "nodes")
+    heard: dict[int, list[bool | None]] = {0: [], 1: [], 2: []}
+
+    def fault(part, message, work):
+        if message.metadata.message_type == "query":
+            return work()
+        if part == 1 and len(heard[1]) == 1:  # the message with the first broadcast is lost
+            heard[1].append(None)
+            return None
+        reply = work()
+        upload = read_answer(reply).upload
+        heard[part].append(None if upload is None else upload.on_path)
+        return reply
+
+    record = serve(FaultyGrid(homes, fault), plan, tmp_path / "out", terms=terms())
+    assert heard[0] == heard[2] == [False, True, True, True, None]
+    assert heard[1] == [False, None, False, True, None]  # it learns of the path in the round after
+    assert record["privacy"]["level"] == "proved"
+    assert record["exchange"]["dropped"] == 0
 
 
 def test_a_node_that_comes_back_under_another_number(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """MPFT: what adapter and head learn, that they remember it, and that the teacher uses both."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,7 @@ from framework_cases import CLASSES, DIM, now, rng, rounds, serve, step, upload
 
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import Mpft
-from vpdr.frameworks.mpft import _logits
+from vpdr.frameworks.teacher import adapted, scores
 from vpdr.prototypes import ClassMeans, KMeansClusters
 from vpdr.types import Prototypes
 
@@ -69,7 +72,8 @@ def test_the_mpft_server_learns_to_tell_its_uploads_apart():
     uploads = [upload(0, 1, 2, 3)]
     framework = Mpft(hidden=64, epochs=80, weight=1.0)
     teacher = serve(framework, uploads)
-    assert _logits(teacher.parameters, uploads[0].vectors).argmax(1).tolist() == [0, 1, 2, 3]
+    model = teacher.parameters
+    assert scores(model, adapted(model, uploads[0].vectors)).argmax(1).tolist() == [0, 1, 2, 3]
 
 
 def test_mpft_can_take_several_prototypes_per_class():
@@ -85,3 +89,66 @@ def test_settings_are_checked():
     for bad in (lambda: Mpft(dropout=1.0), lambda: Mpft(temperature=0.0)):
         with pytest.raises(InvalidInput):
             bad()
+
+
+def test_the_path_by_hand():
+    teacher = Mpft().unpack(
+        {
+            "down": torch.tensor([[1.0, -2.0]]),
+            "up": torch.tensor([[0.5], [3.0]]),
+            "hidden.weight": torch.zeros(1, 2),
+            "hidden.bias": torch.zeros(1),
+            "out.weight": torch.zeros(2, 1),
+            "out.bias": torch.zeros(2),
+        }
+    )
+    assert Mpft().path(teacher) is None
+    path = Mpft().transcript().path(teacher)
+    # 1*4 - 2*1 = 2, so (4, 1) + 2 * (0.5, 3); 1*1 - 2*1 is below zero, so (1, 1) stays
+    assert path(torch.tensor([[4.0, 1.0], [1.0, 1.0]])).tolist() == [[5.0, 7.0], [1.0, 1.0]]
+
+
+SMALL = {"hidden": 16, "epochs": 4, "server_lr": 0.02, "reduction": 1}
+
+
+def test_on_a_path_the_first_round_is_as_ever_and_then_only_the_head_learns():
+    uploads = [upload(0, 1), upload(2, 3, seed=8)]
+    shown = [replace(each, on_path=True) for each in uploads]
+    ((usual, _),) = rounds(Mpft(**SMALL), uploads)
+    told = [
+        broadcast.parameters for broadcast, _ in rounds(Mpft(**SMALL).transcript(), uploads, shown, shown)
+    ]
+    assert all(torch.equal(told[0][key], value) for key, value in usual.parameters.items())
+    assert (told[0]["up"] != 0).any()
+    for before, after in pairwise(told):
+        assert all(torch.equal(before[key], after[key]) for key in ("down", "up"))
+        assert not any(torch.equal(before[key], after[key]) for key in ("hidden.weight", "out.bias"))
+
+
+def test_the_head_learns_from_what_is_on_the_path_as_it_is():
+    framework, first = Mpft(**SMALL, dropout=0.0).transcript(), [upload(0, 1, 2, 3)]
+    ((teacher, memory),) = rounds(framework, first)
+    public = upload(0, 1, 2, 3, seed=9)
+    shown = Prototypes(framework.path(teacher)(public.vectors), public.labels, on_path=True)
+    # somebody who missed the first broadcast says that it is not on the path, and is put there
+    late, early = (framework.generate([each], memory, now([each], t=2))[0] for each in (public, shown))
+    assert all(torch.equal(late.parameters[key], early.parameters[key]) for key in late.parameters)
+    astray = framework.generate([replace(public, on_path=True)], memory, now([public], t=2))[0]
+    assert not torch.equal(late.parameters["out.bias"], astray.parameters["out.bias"])
+
+
+def test_what_is_put_on_the_path_has_no_variance_that_would_be_wrong():
+    framework = Mpft(**SMALL).transcript()
+    ((_, memory),) = rounds(framework, [upload(0, 1, 2, 3)])
+    known = replace(upload(0, 1, 2, 3, seed=3), variances=torch.ones(4))
+    for on_path in (True, False):
+        sent = replace(known, on_path=on_path)
+        teacher, _ = framework.generate([sent], memory, now([sent], t=2))
+        assert ("trust" in teacher.parameters) is on_path
+
+
+def test_a_path_starts_with_the_first_round_that_has_uploads():
+    framework = Mpft(**SMALL).transcript()
+    (silent, _), (one, _), (two, _) = rounds(framework, [], [upload(0, 1)], [upload(0, 1, seed=4)])
+    assert framework.path(silent) is None
+    assert torch.equal(one.parameters["up"], two.parameters["up"])

@@ -49,6 +49,18 @@ def same(a, b) -> bool:
 
 
 @EVERY
+def test_only_a_framework_that_broadcasts_a_path_offers_one(name):
+    framework = build(name)
+    able = framework.transcript()
+    assert framework.path(serve(framework, uploads_of("everybody has everything"))) is None
+    assert (able is not None) is (name == "mpft")
+    if able is not None:
+        assert able.encoder is EncoderKind.TRANSCRIPT
+        assert able.path(serve(able, uploads_of("everybody has everything"))) is not None
+        assert able.path(serve(able, uploads_of("zero uploads"))) is None
+
+
+@EVERY
 def test_it_is_a_framework_with_frozen_settings(name):
     framework = build(name)
     assert isinstance(framework, Framework)
@@ -146,7 +158,12 @@ def test_the_server_can_only_be_given_prototypes(name):
 
 
 def test_neither_prototypes_nor_the_moment_hold_sizes_or_features():
-    assert [field.name for field in dataclasses.fields(Prototypes)] == ["vectors", "labels", "variances"]
+    assert [field.name for field in dataclasses.fields(Prototypes)] == [
+        "vectors",
+        "labels",
+        "variances",
+        "on_path",
+    ]
     assert {f.name for f in dataclasses.fields(Now)} == {"t", "classes", "dim", "streams", "weights"}
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from vpdr.errors import InvalidInput
 from vpdr.plan import Plan, load_experiment
-from vpdr.plan.combinations import expected_level
+from vpdr.plan.combinations import expected_level, release_encoder
 from vpdr.plan.experiment import Wishes, parse_seeds
 from vpdr.plan.sources import experiments, presets
-from vpdr.privacy import Level
+from vpdr.privacy import EncoderKind, Level
 from vpdr.records.toml_text import toml_text
 
 
@@ -61,6 +61,18 @@ def test_strict_is_proved_and_stays_proved() -> None:
             plan_of("strict", weaker)
 
 
+ON_PATH = ("framework.kind=mpft", "release.encoder=transcript")
+
+
+@pytest.mark.parametrize("rule", [(), ("release.summariser=sums", "budget.adjacency=replace-one")])
+@pytest.mark.parametrize("mechanism", ["igpp", "vpp"])
+def test_a_broadcast_path_can_be_proved(rule, mechanism) -> None:
+    plan = plan_of("paper", *ON_PATH, *rule, f"mechanism.kind={mechanism}", "budget.require=proved")
+    assert expected_level(plan) is Level.PROVED
+    assert release_encoder(plan) is EncoderKind.TRANSCRIPT
+    assert expected_level(plan_of("paper", *ON_PATH, "release.summariser=kmeans")) is Level.AS_PUBLISHED
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -101,6 +113,25 @@ def test_strict_is_proved_and_stays_proved() -> None:
         (["benchmark.kind=synthetic", "benchmark.per_domain=2"], "set benchmark.clients, not per_domain"),
         (["benchmark.test_fraction=1"], "test_fraction must lie in [0, 1)"),
         (["sedes.x=1"], "unknown section: 'sedes'; did you mean 'seeds'?"),
+        (["release.encoder=secret"], "encoder must be one of framework, public, transcript, personal"),
+        (
+            ["release.encoder=transcript"],
+            "release.encoder=transcript needs a framework that broadcasts a path (mpft), got fedproto; "
+            "set framework.kind=mpft, or release.encoder=public",
+        ),
+        (["framework.kind=local", "release.encoder=transcript"], "got local; set framework.kind=mpft"),
+        (
+            [*ON_PATH, "mechanism.accumulate=true"],
+            "stays as it is, got transcript; set release.encoder=public",
+        ),
+        (
+            [*ON_PATH, "mechanism.kind=rapp", "release.summariser=sums"],
+            "mechanism rapp adds releases up, which needs an encoder that stays as it is, got transcript",
+        ),
+        ([*ON_PATH, "release.count=1"], "needs at least two releases"),
+        ([*ON_PATH, "run.rounds=1"], "got 1; raise run.rounds and release.count"),
+        ([*ON_PATH, "train.privacy=dpsgd"], "set release.encoder=personal"),
+        (["framework.mpft.on_path=true"], "unknown setting in [framework.mpft]: 'on_path'"),
     ],
 )
 def test_mistakes_are_told_in_one_line(settings, words) -> None:
@@ -169,6 +200,8 @@ def test_identity_is_about_results_only() -> None:
     first, second = plan_of("paper"), plan_of("paper", "run.name=other")
     assert first.identity == second.identity
     assert first.identity != plan_of("paper", "run.seed=1").identity
+    assert first.identity == plan_of("paper", "run.measure_every=1").identity
+    assert first.identity != plan_of("paper", "run.measure_every=2").identity  # its record has fewer numbers
 
 
 @pytest.mark.parametrize(

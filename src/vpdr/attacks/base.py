@@ -23,7 +23,8 @@ class AttackOrder:
     """Which attacks to run, when, and how strong the adversary is.
 
     `phi` is the encoder that the adversary has: `client` is the client's own at that moment (the paper's
-    assumption, stronger than any real server), `initial` is the frozen path that everybody knows.
+    assumption, stronger than any real server), `initial` is the path that everybody knows: the frozen one,
+    and where releases are made on a broadcast path that one, so that both are then the same.
     """
 
     kinds: tuple[str, ...]
@@ -119,4 +120,5 @@ class Attack(Protocol):
 
 def seen_through(client: Client, samples: Samples, phi: str) -> Float[Tensor, "n d"]:
     """These samples as the adversary's encoder sees them, in evaluation mode and unclipped."""
-    return samples.public if phi == "initial" else client.released_features(samples)
+    hidden = client.promise.encoder.trained and phi == "initial"
+    return samples.public if hidden else client.released_features(samples)

@@ -2,7 +2,7 @@
 
 In substance it is inversion by feature matching. With `phi = client` the adversary has the client's own
 encoder, which never leaves the client: it is stronger than any server. With `phi = initial` it has what a
-server has; its reconstructions are then still judged by the client's own path.
+server has, a broadcast path included; its reconstructions are then still judged by the client's own path.
 """
 
 import time

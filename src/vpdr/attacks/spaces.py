@@ -136,9 +136,13 @@ class EmbeddingSpace:
 def path_of(client: Client, space: Space, phi: str, device: str) -> Path:
     """From inputs to the feature that the adversary compares: the client's released one, or the public one.
 
-    The encoder is copied, so that no gradient of the attack ever reaches the client.
+    A path that was broadcast is known to everybody. The encoder is copied, so that no gradient of the attack
+    ever reaches the client.
     """
-    if phi == "initial" or not client.promise.encoder.trained:
+    if not client.promise.encoder.trained:
+        told = client.path
+        return space.public if told is None else lambda inputs: told(space.public(inputs))
+    if phi == "initial":
         return space.public
     encoder = copy.deepcopy(client.model.encoder).eval().requires_grad_(False)
     if not isinstance(encoder, BlockEncoder):  # which stays with the backbone that it shares

@@ -14,7 +14,8 @@ from vpdr.audits.requests import Wish, described, from_run, from_wish
 from vpdr.cli.printing import console, print_json
 from vpdr.errors import InvalidInput
 from vpdr.plan.values import known
-from vpdr.privacy import Adjacency, EncoderKind
+from vpdr.privacy import Adjacency
+from vpdr.privacy.terms import DECLARED
 
 SERVERS = {"honest": False, "hostile": True}
 RunFolder = Annotated[
@@ -31,7 +32,7 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
     summariser: Annotated[
         str | None, typer.Option(help="means, sums, kmeans, finch (means, or sums for private counts).")
     ] = None,
-    encoder: Annotated[str | None, typer.Option(help="public or personal (public).")] = None,
+    encoder: Annotated[str | None, typer.Option(help="public, transcript or personal (public).")] = None,
     adjacency: Annotated[
         str | None, typer.Option(help=f"{', '.join(Adjacency)} (replace-same-label).")
     ] = None,
@@ -80,7 +81,7 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
 
 def _request(folder: Path | None, given: dict[str, Any], settings: list[str]) -> Any:
     if folder is None:
-        known("encoder", [str(given.get("encoder", "public"))], [EncoderKind.PUBLIC, EncoderKind.PERSONAL])
+        known("encoder", [str(given.get("encoder", "public"))], DECLARED)
         return from_wish(Wish(**given, settings=settings))
     if given:
         names = ", ".join(f"--{name}" for name in given)

@@ -1,7 +1,7 @@
 """The life of one client, round by round."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,10 +12,12 @@ from torch import Tensor
 from vpdr.client.encoding import Encoding
 from vpdr.client.error import relative_error
 from vpdr.client.parts import Habits, Model, Promise, Samples, Shard
+from vpdr.client.paths import path_heard, through
 from vpdr.client.private_training import trainer_of
+from vpdr.client.sleep import packed, woken
 from vpdr.encoder import seed_dropout
 from vpdr.finetune import Guide, Regulariser
-from vpdr.frameworks import Framework
+from vpdr.frameworks import Framework, Path
 from vpdr.mechanisms import Occasion
 from vpdr.privacy import Adjacency, BudgetExceeded, Ledger, Purpose
 from vpdr.rng import Streams
@@ -73,7 +75,8 @@ class Client:
             return self.sent
         seen = Features(self.released_features(self.shard.train), self.shard.train.labels)
         made = self.promise.mechanism.release(seen.vectors, seen.labels, occasion)
-        self.sent, self.kept = made.paid_with(planned), made.memory
+        self.sent = replace(made.paid_with(planned), on_path=self.path is not None)
+        self.kept = made.memory
         self.diagnosis = {**made.diagnostics, "relative_error": relative_error(self.sent, seen)}
         return self.sent
 
@@ -142,7 +145,12 @@ class Client:
         """The same samples on the path whose prototypes are shared."""
         if self.promise.encoder.trained:
             return self.personal_features(samples)
-        return samples.public
+        return samples.public if self.path is None else through(self.path, samples.public)
+
+    @property
+    def path(self) -> Path | None:
+        """From public features to released ones as the last broadcast has it; None: there is no such path."""
+        return path_heard(self.promise.encoder, self.framework, self.heard)
 
     def _learning(self, on: bool, t: int) -> None:
         rng = self.streams.draw("dropout", client=self.id, t=t) if on else None
@@ -153,28 +161,8 @@ class Client:
 
     def state(self) -> dict[str, Any]:
         """All that must survive between two rounds, for checkpoints and for stateless engines."""
-        return {
-            "encoder": self.model.encoder.state_dict(),
-            "head": self.model.head.state_dict(),
-            "guide": self.guide.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "trainer": self.trainer.state() if self.trainer else None,
-            "ledger": self.ledger.state_dict(),
-            "sent": None if self.sent is None else self.sent.arrays(),
-            "heard": None if self.heard is None else self.framework.pack(self.heard),
-            "kept": dict(self.kept),
-        }
+        return packed(self)
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state; the ledger never forgets a release that it already knows."""
-        self.ledger.load_state_dict(state["ledger"])
-        self.encoding.forget()
-        self.model.encoder.load_state_dict(state["encoder"])
-        self.model.head.load_state_dict(state["head"])
-        self.guide.load_state_dict(state["guide"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        if self.trainer:
-            self.trainer.resume(state["trainer"])
-        self.sent = None if state["sent"] is None else Prototypes.from_arrays(state["sent"])
-        self.heard = None if state["heard"] is None else self.framework.unpack(state["heard"])
-        self.kept = dict(state["kept"])
+        woken(self, state)

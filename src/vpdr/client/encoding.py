@@ -1,5 +1,8 @@
 """A client's encoder at work: on one training batch, or on all samples at once."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -22,6 +25,7 @@ class Encoding:
     def __init__(self, encoder: PersonalEncoder) -> None:
         self.encoder = encoder
         self._known: dict[int, tuple[Samples, Float[Tensor, "n d"]]] = {}
+        self._keeps = encoder.wants_inputs
 
     def batch(
         self, samples: Samples, rows: Int[Tensor, " b"], rng: torch.Generator | None = None
@@ -34,15 +38,32 @@ class Encoding:
     @torch.no_grad()
     def all(self, samples: Samples) -> Float[Tensor, "n d"]:
         """All samples as they are, none augmented."""
+        if id(samples) in self._known:
+            return self._known[id(samples)][1]
+        features = self._encoded(samples)
+        if self._keeps:
+            self._known[id(samples)] = (samples, features)
+        return features
+
+    def _encoded(self, samples: Samples) -> Float[Tensor, "n d"]:
         if not self.encoder.wants_inputs:
             features: Tensor = self.encoder(samples.public)
             return features
         if not len(samples.labels):
             return samples.public
-        if id(samples) not in self._known:
-            parts = [self.batch(samples, rows) for rows in torch.arange(len(samples.labels)).split(AT_ONCE)]
-            self._known[id(samples)] = (samples, torch.cat(parts))
-        return self._known[id(samples)][1]
+        parts = [self.batch(samples, rows) for rows in torch.arange(len(samples.labels)).split(AT_ONCE)]
+        return torch.cat(parts)
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Inside, the cheap encoder remembers as well; many clients' features are too much to keep longer."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = self.encoder.wants_inputs
+            if not self._keeps:
+                self.forget()
 
     def forget(self) -> None:
         """The encoder has changed: what it made is no longer what it would make."""

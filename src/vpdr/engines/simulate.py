@@ -105,7 +105,7 @@ def _round(federation: Federation, course: Course, t: int, hearing: Hearing) -> 
         client.id: {
             "present": client.id in losses,
             "losses": dict(losses.get(client.id, {})),
-            **measures(client),
+            **measures(client, tested=federation.plan.run.measured(t)),
             "seconds": clocks[client.id].seconds,
         }
         for client in federation.clients
@@ -114,16 +114,15 @@ def _round(federation: Federation, course: Course, t: int, hearing: Hearing) -> 
     course.done = t
 
 
-def measures(client: Client) -> dict[str, Any]:
-    """All metrics of one client that do not depend on the clock."""
+def measures(client: Client, tested: bool = True) -> dict[str, Any]:
+    """All metrics of one client that do not depend on the clock; untested, only those that cost nothing."""
     spent = client.ledger.spent
-    encoded = client.personal_features(client.shard.train)
-    return {
-        "accuracy": accuracy(client, encoded),
-        "features": features(client, encoded),
-        "release": client.diagnosis,
-        "epsilon": spent if math.isfinite(spent) else None,
-    }
+    found: dict[str, Any] = {"accuracy": {"own": {}, "all": {}}, "features": {}}
+    if tested:
+        with client.encoding.remembering():
+            encoded = client.personal_features(client.shard.train)
+            found = {"accuracy": accuracy(client, encoded), "features": features(client, encoded)}
+    return {**found, "release": client.diagnosis, "epsilon": spent if math.isfinite(spent) else None}
 
 
 def present_in(federation: Federation, t: int) -> list[Client]:

@@ -26,6 +26,7 @@ def checked(client: Client, arrays: Mapping[str, Tensor]) -> Any:
         if anchors is not None and not _plausible(anchors, client):
             raise Refused(Code.BROADCAST, "anchors of unknown classes or of another dimension")
         _rehearse(client, heard)
+        _walk(client, heard)
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise Refused(Code.BROADCAST, str(error)) from error
     return heard
@@ -54,3 +55,11 @@ def _rehearse(client: Client, heard: Any) -> None:
         for name, value in client.framework.losses(step, heard).items():
             if not bool(torch.isfinite(value)):
                 raise Refused(Code.BROADCAST, f"it makes the loss {name!r} infinite")
+
+
+@torch.no_grad()
+def _walk(client: Client, heard: Any) -> None:
+    """The path that later releases would take, on made-up rows: it must lead to as many dimensions."""
+    path, rows = client.framework.path(heard), torch.ones(2, client.shard.train.public.shape[1])
+    if path is not None and path(rows).shape != rows.shape:
+        raise Refused(Code.BROADCAST, "a path to features of another shape")

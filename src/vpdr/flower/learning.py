@@ -34,15 +34,13 @@ def learnt(
     return client, losses
 
 
-def measured(client: Client, note: Note) -> dict[str, Any]:
+def measured(client: Client, tested: bool, note: Note) -> dict[str, Any]:
     """What the client measures of itself, or empty tables where that fails."""
     try:
-        return measures(client)
+        return measures(client, tested)
     except Exception as error:  # noqa: BLE001 - as above
         note(f"nothing could be measured: {type(error).__name__}: {error}")
-    spent = client.ledger.spent
-    epsilon = spent if math.isfinite(spent) else None
-    return {"accuracy": {"own": {}, "all": {}}, "features": {}, "release": {}, "epsilon": epsilon}
+    return {**measures(client, tested=False), "release": {}}
 
 
 class _Broken(VpdrError):

@@ -17,9 +17,10 @@ from vpdr.flower.purse import older
 from vpdr.flower.refusals import Code, Refused
 from vpdr.mechanisms import Occasion
 from vpdr.mechanisms.admission import admit
+from vpdr.plan.accumulation import check_fixed
 from vpdr.plan.combinations import framework_of
 from vpdr.plan.plan import Plan
-from vpdr.privacy import Purpose
+from vpdr.privacy import EncoderKind, Purpose
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
 
@@ -35,7 +36,7 @@ class PrototypePrivacyMod:
     """Put it last in `ClientApp(mods=[...])`: other mods then see private prototypes only.
 
     Guarantee: a reply holds prototypes that were paid to the ledger of the node's owner before, or one code.
-    ε, δ, adjacency, whether the encoder is public, and everything else that protects come from the owner's
+    ε, δ, adjacency, what kind of encoder it is, and everything else that protects come from the owner's
     policy; `rounds` only says over how many releases they are spread. Data that cannot be released at all are
     refused for nothing; an error after that costs what the release would have cost. Measurements pass where
     the policy's `metrics` is "everything". The folder is bound to the number of labels of each class only.
@@ -67,7 +68,8 @@ class PrototypePrivacyMod:
     def plan(self, policy: Policy) -> Plan:
         """What the mod will do, as a plan that the policy can judge."""
         budget = {"epsilon": policy.budget.epsilon, "delta": policy.budget.delta}
-        return Plan.from_data(
+        declared = EncoderKind(policy.data.encoder)
+        plan = Plan.from_data(
             {
                 "run": {"rounds": self.rounds},
                 "model": {"dim": self.dim},
@@ -78,13 +80,16 @@ class PrototypePrivacyMod:
                     "adjacency": policy.budget.adjacency,
                 },
                 "release": {
-                    "encoder": policy.data.encoder,
+                    # what the app computed from broadcasts is fixed before this release, as public is
+                    "encoder": "personal" if declared.trained else "public",
                     "summariser": self.summariser,
                     "noise": "system",
                     "min_count": policy.allow.min_class_count if self.summariser == "means" else 1,
                 },
             }
         )
+        check_fixed(plan, declared)
+        return plan
 
     def _rebuilt(self, home: Home, policy: Policy, content: "RecordDict", run: str) -> "RecordDict":
         """A reply from nothing but what is named here."""
@@ -117,7 +122,7 @@ class PrototypePrivacyMod:
                 round=t,
                 classes=self.classes,
                 summarise=promise.summarise,
-                encoder=promise.encoder,
+                encoder=EncoderKind(policy.data.encoder),
                 noise=promise.noise(policy.name, t, Purpose.RELEASE),
                 memory=saved["memory"],
             )

@@ -83,7 +83,6 @@ def _awake(home: Home, policy: Policy, plan: Plan, saved: Mapping[str, Any] | No
     client.ledger = paid_from(home.purse(policy), client.ledger)
     if saved is not None:
         client.resume(saved["client"])
-        client.diagnosis = dict(saved["diagnosis"])
     return client
 
 
@@ -101,7 +100,8 @@ def _work(
         heard = checked(client, errand.broadcast)
         with clock.phase("finetune"):
             client, losses = learnt(client, heard, errand.hop - 1, awake, home.note)
-    told = {"losses": losses, **measured(client, home.note), "seconds": dict(clock.seconds)}
+    tested = errand.plan.run.measured(errand.hop - 1)
+    told = {"losses": losses, **measured(client, tested, home.note), "seconds": dict(clock.seconds)}
     upload, why = None, ""
     if errand.release:
         with clock.phase("prototypes"):
@@ -116,7 +116,7 @@ def _work(
         "measured": told,
         "seconds": clock.seconds.get("prototypes", 0.0),
     }
-    state = {"hop": errand.hop, "client": client.state(), "diagnosis": dict(client.diagnosis), "told": told}
+    state = {"hop": errand.hop, "client": client.state(), "told": told}
     return Answer(upload=upload, facts=_allowed(facts, policy.allow.metrics)), state
 
 

@@ -13,6 +13,7 @@ from vpdr.plan.combinations import NOT_PRIVATE
 from vpdr.plan.data_combinations import MADE_UP
 from vpdr.plan.values import fitted, known
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, Level
+from vpdr.privacy.terms import DECLARED
 
 METRICS = ("nothing", "accuracy", "everything")
 ADAPTIVE = ("exact", "rdp")  # of these a limit holds whatever a server makes of earlier releases
@@ -73,7 +74,7 @@ class DataTerms:
     settings: dict[str, Any] = field(default_factory=dict)  # of that benchmark; they win over the plan's
     weights: str = ""  # of the backbone, on this machine
     device: str = "cpu"  # of the backbone, where it is trained inside
-    encoder: str = str(EncoderKind.PERSONAL)  # of what an app brings; public: no private sample touched it
+    encoder: str = str(EncoderKind.PERSONAL)  # of what an app brings: public, transcript or personal
 
     def __post_init__(self) -> None:
         if self.features and self.benchmark:
@@ -81,7 +82,7 @@ class DataTerms:
         if self.features:
             at_least(1, classes=self.classes)
         at_least(-1, place=self.place)
-        known("encoder", [self.encoder], list(EncoderKind))
+        known("encoder", [self.encoder], DECLARED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

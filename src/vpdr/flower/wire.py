@@ -82,6 +82,8 @@ def answer_record(answer: Answer) -> "RecordDict":
         told["labels"] = (
             answer.upload.labels.tolist()
         )  # a few small numbers; an array has 400 bytes of headings
+        if answer.upload.on_path:
+            told["on_path"] = True
         content[UPLOAD] = ArrayRecord(OrderedDict((name, arrays[name]) for name in PARTS if name in arrays))
     return RecordDict({FACTS: ConfigRecord({"z": packed(told)}), **content})
 
@@ -97,7 +99,8 @@ def read_answer(message: "Message") -> Answer:
         if UPLOAD in content.array_records:
             arrays = content.array_records[UPLOAD].to_torch_state_dict()
             labels = torch.tensor(told["labels"], dtype=torch.int64)
-            upload = Prototypes(arrays["vectors"], labels, arrays.get("variances"))
+            on_path = told.get("on_path") is True
+            upload = Prototypes(arrays["vectors"], labels, arrays.get("variances"), on_path)
     except (KeyError, ValueError, TypeError, RuntimeError, OverflowError, zlib.error) as error:
         raise Refused(Code.BAD_REQUEST, f"unreadable: {type(error).__name__}") from error
     return Answer(upload=upload, facts=facts)

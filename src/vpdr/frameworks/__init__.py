@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vpdr.frameworks.base import Framework, Now, ServerMemory, View
+from vpdr.frameworks.base import Framework, Now, Path, ServerMemory, View
 from vpdr.frameworks.fedpcl import FedPcl
 from vpdr.frameworks.fedplvm import FedPlvm
 from vpdr.frameworks.fedproto import FedProto
@@ -32,6 +32,7 @@ __all__ = [
     "Local",
     "Mpft",
     "Now",
+    "Path",
     "ServerMemory",
     "View",
 ]

@@ -1,6 +1,6 @@
 """What every ProtoPFL framework is: how prototypes are made, merged and used."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -16,6 +16,9 @@ Broadcast = TypeVar("Broadcast")
 
 ServerMemory: TypeAlias = dict[str, Any]
 """Tensors, numbers and nested dicts of them: it is saved with every checkpoint."""
+
+Path: TypeAlias = Callable[[Float[Tensor, "n d"]], Float[Tensor, "n d"]]
+"""Public features to others of the same dimension, each row on its own; differentiable."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +67,17 @@ class Framework(Protocol[Broadcast]):
     @property
     def by_sample(self) -> bool:
         """Whether the loss, given the broadcast, is a mean of functions of one sample each."""
+        ...
+
+    def transcript(self) -> "Framework[Broadcast] | None":
+        """The same framework with clients that release on the path it broadcasts; None if it has no path."""
+        ...
+
+    def path(self, broadcast: Broadcast) -> Path | None:
+        """The path on which a client that heard this releases, or None where it is the public one.
+
+        Guarantee: a function of the broadcast alone, so nothing but earlier releases has shaped it.
+        """
         ...
 
     def start(self, now: Now) -> ServerMemory:
@@ -116,6 +130,14 @@ class Ordinary:
     def by_sample(self) -> bool:
         """No, unless a framework says so itself: private training believes it."""
         return False
+
+    def transcript(self) -> Framework[Any] | None:
+        """There is no path in what is broadcast."""
+        return None
+
+    def path(self, broadcast: Any) -> Path | None:
+        """Releases do not depend on what was heard."""
+        return None
 
     def start(self, now: Now) -> ServerMemory:
         """Nothing to remember."""

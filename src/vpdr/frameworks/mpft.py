@@ -1,19 +1,19 @@
 """MPFT (Zhang et al., 2025): the server fine-tunes an adapter and a head, clients learn from both."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.checks import fraction, not_negative, positive
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import ops
-from vpdr.frameworks.base import Now, Ordinary, ServerMemory
+from vpdr.frameworks.base import Now, Ordinary, Path, ServerMemory
 from vpdr.frameworks.denoise import cleaned
 from vpdr.frameworks.pool import pool
+from vpdr.frameworks.teacher import HEAD, TRUST, Teacher, adapted, check_teacher, known_trust, scores
 from vpdr.frameworks.training import (
     AdamW,
     Parameters,
@@ -30,18 +30,17 @@ from vpdr.reduction import mean
 from vpdr.types import Losses, Prototypes, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Teacher:
-    """The server's adapter and head; without parameters as long as there was nothing to train on."""
-
-    parameters: Parameters
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mpft(Ordinary):
     """Prototypes of the frozen encoder are the server's training set.
 
     `summarise=KMeansClusters(rate=0.1)` gives several prototypes per class, as the paper's table has it.
+
+    With `on_path` the adapter becomes the path on which clients release. It learns, with the head, from the
+    first round that has uploads; they are of public features, since nothing was broadcast before. From then
+    on it stays as it is, and the head alone goes on learning from uploads that are in the adapter's space
+    already. An upload of a client that had not heard of the adapter says so, and is put through it here.
+    Clients learn from head and adapter on public features either way.
     """
 
     weight: float = 0.3  # β
@@ -55,6 +54,7 @@ class Mpft(Ordinary):
     server_lr: float = 1e-3
     server_decay: float = 1e-5  # of the weights, decoupled
     summarise: Summariser = ClassMeans()
+    on_path: bool = False  # set by `transcript`
 
     def __post_init__(self) -> None:
         not_negative(weight=self.weight, epochs=self.epochs)
@@ -65,8 +65,18 @@ class Mpft(Ordinary):
 
     @property
     def encoder(self) -> EncoderKind:
-        """Features that no private sample has touched."""
-        return EncoderKind.PUBLIC
+        """Features that no private sample has touched, or that only earlier releases have shaped."""
+        return EncoderKind.TRANSCRIPT if self.on_path else EncoderKind.PUBLIC
+
+    def transcript(self) -> "Mpft":
+        """The same, with clients that release what the server's adapter shows."""
+        return replace(self, on_path=True)
+
+    def path(self, broadcast: Teacher) -> Path | None:
+        """The adapter, as soon as there is one."""
+        if not self.on_path or not broadcast.parameters:
+            return None
+        return partial(adapted, broadcast.parameters)
 
     @property
     def _optimiser(self) -> AdamW:
@@ -89,24 +99,34 @@ class Mpft(Ordinary):
         self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
     ) -> tuple[Teacher, ServerMemory]:
         """Some more epochs of the same model on this round's prototypes (Eq. 3)."""
-        clear = cleaned(pool(uploads, now), now.classes)
+        settled, pooled = self.on_path and memory["optimiser"]["steps"] > 0, pool(uploads, now)
+        if settled:
+            pooled = pool([_lifted(upload, memory["model"]) for upload in uploads], now)
+        clear = cleaned(pooled, now.classes)
         told = ops.single(clear.each)
         if len(told.labels):
-            memory = self._trained(memory, told, now)
+            memory = self._trained(memory, told, now, head_only=settled)
         if memory["optimiser"]["steps"] == 0:
             return Teacher({}), memory
-        return Teacher({**memory["model"], **_known(clear.overall, now.classes)}), memory
+        return Teacher({**memory["model"], **known_trust(clear.overall, now.classes)}), memory
 
-    def _trained(self, memory: ServerMemory, told: Prototypes, now: Now) -> ServerMemory:
+    def _trained(self, memory: ServerMemory, told: Prototypes, now: Now, *, head_only: bool) -> ServerMemory:
         rng = now.streams.draw("mpft/train", t=now.t)
-        optimiser = self._optimiser
-        working, state = trainable(memory["model"]), memory["optimiser"]
+        optimiser, model = self._optimiser, memory["model"]
+        working = trainable({name: model[name] for name in (HEAD if head_only else model)})
+        state = memory["optimiser"]
         for _ in range(self.epochs):
             for rows in batches(len(told.labels), self.batch, rng):
-                masks = [dropout((len(rows), len(working[name])), self.dropout, rng) for name in _DROPPED]
-                logits = _logits(working, told.vectors[rows], *masks)
+                seen = told.vectors[rows]
+                if not head_only:
+                    seen = adapted(working, seen, self._mask(working["down"], rows, rng))
+                logits = scores(working, seen, self._mask(working["hidden.weight"], rows, rng))
                 state = optimiser.step(working, F.cross_entropy(logits, told.labels[rows]), state)
-        return {"model": frozen(working), "optimiser": state}
+        return {"model": {**model, **frozen(working)}, "optimiser": state}
+
+    def _mask(self, layer: Tensor, rows: Tensor, rng: torch.Generator) -> Tensor:
+        """Dropout of a layer's outputs."""
+        return dropout((len(rows), len(layer)), self.dropout, rng)
 
     @property
     def by_sample(self) -> bool:
@@ -115,15 +135,16 @@ class Mpft(Ordinary):
 
     def losses(self, step: Step, broadcast: Teacher) -> Losses:
         """Cross-entropy, and the divergence from the teacher on the frozen path's features."""
-        if not broadcast.parameters:
+        model = broadcast.parameters
+        if not model:
             return {"task": ops.task(step), "distil": ops.nothing(step)}
         with torch.no_grad():
-            target = (_logits(broadcast.parameters, step.public) / self.temperature).log_softmax(dim=1)
+            target = (scores(model, adapted(model, step.public)) / self.temperature).log_softmax(dim=1)
         guess = (step.logits / self.temperature).log_softmax(dim=1)
         divergence = (target.exp() * (target - guess)).sum(dim=1)
         scale = self.weight * (self.temperature**2 if self.kd_tau2 else 1.0)
-        if _TRUST in broadcast.parameters:
-            divergence = divergence * broadcast.parameters[_TRUST][step.labels]
+        if TRUST in model:
+            divergence = divergence * model[TRUST][step.labels]
         return {"task": ops.task(step), "distil": scale * mean(divergence, step.weights)}
 
     def anchors(self, broadcast: Teacher) -> Prototypes | None:
@@ -137,40 +158,12 @@ class Mpft(Ordinary):
     def unpack(self, arrays: Mapping[str, Tensor]) -> Teacher:
         """The parameters by name; anything else than one whole teacher is refused, whatever the labels."""
         if arrays:
-            _check_teacher(arrays)
+            check_teacher(arrays)
         return Teacher(dict(arrays))
 
 
-_TRUST = "trust"
-_WIDE = ("down", "out.weight")
-_NAMES = {"down", "up", "hidden.weight", "hidden.bias", "out.weight", "out.bias"}
-_DROPPED = ("down", "hidden.weight")  # the layers whose outputs are dropped in training
-
-
-def _check_teacher(arrays: Mapping[str, Tensor]) -> None:
-    """All parameters, of shapes that fit each other; `trust`, if it is there, for every class."""
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    if set(shapes) - {_TRUST} != _NAMES or any(len(shapes[name]) != 2 for name in _WIDE):
-        raise InvalidInput(f"expected the parameters of a teacher, got {shapes}")
-    (narrow, dim), (classes, hidden) = shapes["down"], shapes["out.weight"]
-    expected: dict[str, tuple[int, ...]] = {"down": (narrow, dim)}
-    expected |= {"up": (dim, narrow), "hidden.weight": (hidden, dim)}
-    expected |= {"hidden.bias": (hidden,), "out.weight": (classes, hidden), "out.bias": (classes,)}
-    if shapes != expected | ({_TRUST: (classes,)} if _TRUST in shapes else {}):
-        raise InvalidInput(f"expected a teacher of shapes {expected}, got {shapes}")
-
-
-def _known(overall: Prototypes, classes: int) -> Parameters:
-    """How far the teacher is to be followed in each class, where the noise it learnt from is published."""
-    if overall.variances is None:
-        return {}
-    return {_TRUST: ops.class_trust(overall, classes).float()}
-
-
-def _logits(
-    model: Parameters, rows: Float[Tensor, "b d"], narrow: Tensor | float = 1.0, wide: Tensor | float = 1.0
-) -> Float[Tensor, "b c"]:
-    """The head on adapted features; masks of dropout only in training."""
-    adapted = rows + F.linear(F.linear(rows, model["down"]).relu() * narrow, model["up"])
-    hidden = F.linear(adapted, model["hidden.weight"], model["hidden.bias"]).relu() * wide
-    return F.linear(hidden, model["out.weight"], model["out.bias"])
+def _lifted(upload: Prototypes, model: Parameters) -> Prototypes:
+    """An upload in the adapter's space; one that is put there has no variances: the adapter bends noise."""
+    if upload.on_path:
+        return upload
+    return Prototypes(adapted(model, upload.vectors), upload.labels, on_path=True)

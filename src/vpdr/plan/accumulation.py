@@ -5,11 +5,22 @@ from typing import TYPE_CHECKING
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import MECHANISMS
 from vpdr.plan.combinations import HIDES_COUNTS, release_encoder, sharing
+from vpdr.privacy import EncoderKind
 
 if TYPE_CHECKING:
     from vpdr.plan.plan import Plan
 
 IN_STAGES = {name for name, kind in MECHANISMS.items() if kind.facts.staged}
+
+
+def check_fixed(plan: "Plan", encoder: EncoderKind) -> None:
+    """Refuse to add up releases of features that change between rounds."""
+    kind = plan.mechanism.kind
+    if (kind in IN_STAGES or plan.mechanism.accumulate) and not encoder.fixed:
+        raise InvalidInput(
+            f"mechanism {kind} adds releases up, which needs an encoder that stays as it is, got {encoder}; "
+            "set release.encoder=public"
+        )
 
 
 def check_accumulated(plan: "Plan") -> None:
@@ -22,11 +33,7 @@ def check_accumulated(plan: "Plan") -> None:
         )
     if not (staged or plan.mechanism.accumulate) or not sharing(plan):
         return
-    if release_encoder(plan).trained:
-        raise InvalidInput(
-            f"mechanism {kind} adds releases up, which needs an encoder that stays as it is; "
-            "set release.encoder=public"
-        )
+    check_fixed(plan, release_encoder(plan))
     if staged and plan.release.summariser not in HIDES_COUNTS:
         raise InvalidInput(
             f"mechanism {kind} releases class sums, got summariser {plan.release.summariser}; "

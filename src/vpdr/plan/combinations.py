@@ -21,6 +21,7 @@ NOT_PRIVATE = {name for name, kind in MECHANISMS.items() if not kind.facts.priva
 SELECTS = {name for name, kind in MECHANISMS.items() if kind.facts.selects}
 HIDES_COUNTS = {name for name, rule in SUMMARISERS.items() if rule.hides_counts(Adjacency.REPLACE_ONE)}
 WITHOUT_SETTINGS = {name for name, kind in REGULARISERS.items() if kind.idle}
+DECIDED_ELSEWHERE = {"summarise", "on_path"}  # by release.summariser and release.encoder
 
 
 def check_combinations(plan: "Plan") -> None:
@@ -49,7 +50,7 @@ def fitted_options(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     out: dict[str, dict[str, Any]] = {}
     for kind, options in tables.items():
         fields = inspect.signature(FRAMEWORKS[kind]).parameters
-        known(f"setting in [framework.{kind}]", options, set(fields) - {"summarise"})
+        known(f"setting in [framework.{kind}]", options, set(fields) - DECIDED_ELSEWHERE)
         out[kind] = {
             name: fitted(f"framework.{kind}.{name}", value, fields[name].annotation)
             for name, value in options.items()
@@ -58,11 +59,12 @@ def fitted_options(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
 
 def framework_of(plan: "Plan", kind: str) -> Framework[Any]:
-    """A framework as the plan sets it."""
+    """A framework as the plan sets it, with its own path for releases where the plan asks for one."""
     try:
-        return FRAMEWORKS[kind](**plan.framework.options.get(kind, {}))
+        made = FRAMEWORKS[kind](**plan.framework.options.get(kind, {}))
     except InvalidInput as error:
         raise InvalidInput(f"[framework.{kind}] {error}") from error
+    return (made.transcript() or made) if plan.release.encoder == EncoderKind.TRANSCRIPT else made
 
 
 def _check_ignored(plan: "Plan") -> None:

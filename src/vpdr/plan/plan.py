@@ -23,6 +23,7 @@ from vpdr.plan.sections import (
     WeightsSection,
 )
 from vpdr.plan.sources import KEYS as TOP_LEVEL
+from vpdr.plan.transcript import check_transcript
 from vpdr.plan.values import fitted, known
 
 
@@ -44,6 +45,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_combinations(self)
+        check_transcript(self)
         check_accumulated(self)
         check_accounted(self)
 
@@ -71,6 +73,8 @@ class Plan:
         data = self.to_data()
         data["run"].pop("name")
         data["benchmark"].pop("root")
+        if self.run.measure_every == 1:
+            data["run"].pop("measure_every")  # a plan that does not use it keeps the name it always had
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

@@ -17,10 +17,15 @@ class RunSection:
     seed: int = 0
     threads: int = 1  # part of the result: sums depend on how they are cut
     device: str = "cpu"  # of the backbone, where it is trained inside; all else is on the CPU
+    measure_every: int = 1  # rounds between two tests of all clients, which changes nothing else
 
     def __post_init__(self) -> None:
-        at_least(1, rounds=self.rounds, threads=self.threads)
+        at_least(1, rounds=self.rounds, threads=self.threads, measure_every=self.measure_every)
         at_least(0, seed=self.seed)
+
+    def measured(self, t: int) -> bool:
+        """Whether clients are tested after round t: always after the first and the last."""
+        return t in (1, self.rounds) or t % self.measure_every == 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,14 +130,14 @@ class BudgetSection:
 class ReleaseSection:
     """What is released, from which path, how often, with noise from where."""
 
-    encoder: str = "framework"  # framework, public or personal
+    encoder: str = "framework"  # framework, public, transcript or personal
     summariser: str = "framework"  # framework, means, sums, kmeans or finch
     count: int = 0  # releases that share the budget; 0: one a round
     noise: str = "seeded"  # seeded, or system
     min_count: int = 1  # class means of fewer samples are not released
 
     def __post_init__(self) -> None:
-        one_of(("framework", "public", "personal"), encoder=self.encoder)
+        one_of(("framework", "public", "transcript", "personal"), encoder=self.encoder)
         one_of(("seeded", "system"), noise=self.noise)
         at_least(0, count=self.count)
         at_least(1, min_count=self.min_count)

@@ -38,6 +38,15 @@ class EncoderKind(StrEnum):
         """Whether the client's own samples have moved it."""
         return self in (EncoderKind.PERSONAL, EncoderKind.ACCOUNTED)
 
+    @property
+    def fixed(self) -> bool:
+        """Whether a sample has the same features in every round."""
+        return self is EncoderKind.PUBLIC
+
+
+DECLARED = (EncoderKind.PUBLIC, EncoderKind.TRANSCRIPT, EncoderKind.PERSONAL)
+"""What somebody can say of an encoder; that its training was accounted for, only a ledger can."""
+
 
 class Purpose(StrEnum):
     """What a client paid for."""

@@ -30,7 +30,7 @@ METRICS = {
 PHI = {
     "client": "The adversary has the client's own encoder, which never leaves the client: the paper's "
     "assumption, stronger than any server.",
-    "initial": "The adversary has the frozen path that everybody knows: what a server has.",
+    "initial": "The adversary has the path that everybody knows: what a server has.",
 }
 CHANCE = (
     "Chance is what the same scores give under permuted labels (membership), or what the reconstructions "

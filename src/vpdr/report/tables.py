@@ -68,7 +68,10 @@ FIGURES = (
         "noise_to_signal", "Noise / signal", "expected norm of the noise over that of the prototypes", PARTS
     ),
     Column(
-        "relative_error", "relMSE", "squared error of released prototypes; 1 is what a constant scores", PARTS
+        "relative_error",
+        "relMSE",
+        "squared error of releases, mean over rounds; 1: what a constant scores",
+        PARTS,
     ),
     Column("overlap", "Overlap (chance)", "selected dimensions that are the true ones", ("mean", "chance")),
 )

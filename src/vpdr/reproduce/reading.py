@@ -30,7 +30,8 @@ def accuracy(record: Record) -> Reading:
 
 def controls(record: Record) -> Reading:
     """Accuracy, and what was released: noise energy relative to IGPP, overlap beside chance, its error."""
-    return {**accuracy(record), **_released(record, ("relative_error", "energy_ratio", "overlap", "chance"))}
+    told = _released(record, ("energy_ratio", "overlap", "chance"))
+    return {**accuracy(record), **_last_error(record), **told}
 
 
 def strict(record: Record) -> Reading:
@@ -41,7 +42,7 @@ def strict(record: Record) -> Reading:
     if found["fused"] is None:
         found["fused"] = found["head"]  # nothing is shared, or nobody fuses: the head is all there is
     known = {name: value for name, value in found.items() if value is not None}
-    return {**known, **_released(record, ("relative_error",))}
+    return {**known, **_last_error(record)}
 
 
 def attacks(record: Record) -> Reading:
@@ -119,6 +120,15 @@ def validation(record: Record) -> float | None:
     """The average accuracy on the validation split, where the plan kept one back."""
     found = record["final"].get("validation", {}).get("framework", {})
     return _percent(found.get("average"))
+
+
+def _last_error(record: Record) -> Reading:
+    """The squared error of each client's last release, averaged: earlier ones may have been stages to it."""
+    last: dict[str, float] = {}
+    for each in record["rounds"]:
+        told = {name: client["release"].get("relative_error") for name, client in each["clients"].items()}
+        last |= {name: error for name, error in told.items() if _finite([error])}
+    return {"relative_error": statistics.fmean(last.values())} if last else {}
 
 
 def _released(record: Record, names: tuple[str, ...]) -> Reading:

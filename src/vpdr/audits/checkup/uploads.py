@@ -9,7 +9,7 @@ from vpdr.mechanisms import MECHANISMS, SystemNoise
 from vpdr.privacy import Adjacency
 from vpdr.types import Prototypes
 
-KINDS = {"vectors": torch.float32, "labels": torch.int64, "variances": torch.float32}
+KINDS = {"vectors": torch.float32, "labels": torch.int64, "variances": torch.float32, "on_path": torch.bool}
 SMALL = ("benchmark.samples=16", "model.dim=8")
 
 

@@ -1,0 +1,36 @@
+"""The path that a server may broadcast, from public features to those that are released."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vpdr.frameworks import Framework, Path
+from vpdr.privacy import EncoderKind
+
+AT_ONCE = 256
+MOST = 1e15  # of a coordinate; beyond it, squares and sums in single precision could overflow on some samples
+
+
+def path_heard(encoder: EncoderKind, framework: Framework[Any], heard: Any) -> Path | None:
+    """The path of the last broadcast, if that is what the client releases from and there is one."""
+    if encoder is not EncoderKind.TRANSCRIPT or heard is None:
+        return None
+    return framework.path(heard)
+
+
+@torch.no_grad()
+def through(path: Path, public: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Each sample's public feature on the path.
+
+    Guarantee: a function of that one feature and of the path. Batches always have the same number of rows,
+    so that rounding cannot tell how many samples there are; and whatever was broadcast, the outcome is a
+    usual number, so that no failure of a release can depend on a sample.
+    """
+    shown = torch.empty_like(public)
+    for rows in torch.arange(len(public)).split(AT_ONCE):
+        batch = public.new_zeros(AT_ONCE, public.shape[1])
+        batch[: len(rows)] = public[rows]
+        shown[rows] = path(batch)[: len(rows)].nan_to_num().clamp(-MOST, MOST)
+    return shown
