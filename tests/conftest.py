@@ -37,11 +37,20 @@ def rapp(**settings: object) -> Rapp:
     return Rapp.calibrated(BUDGET, given.pop("rounds", ROUNDS), **given)
 
 
+def elliptical(dim: int = DIM, reached: int = DIM, seed: int = 0, kept: int | None = None) -> Geometry:
+    """The metric of a projection whose singular values are far apart."""
+    within = Geometry.random(dim, kept or dim, Streams(seed).draw("space"))
+    rng = Streams(seed).draw("projection")
+    weight = torch.randn(dim, reached, generator=rng) * torch.linspace(0.1, 3, reached)
+    return Geometry.of_projection(weight, torch.randn(dim, generator=rng), within=within)
+
+
 MECHANISMS = {
     "none": Identity(),
     "igpp": Igpp.calibrated(BUDGET, ROUNDS, clip_norm=5.0),
     "igpp-accumulated": Igpp.calibrated(BUDGET, ROUNDS, clip_norm=5.0, accumulate=True),
     "rapp": rapp(),
+    "rapp-elliptical": rapp(geometry=elliptical()),
     **{f"vpp-{selection}": vpp(selection) for selection in SELECTIONS},
 }
 PRIVATE = {name: made for name, made in MECHANISMS.items() if name not in {"none", "vpp-oracle"}}

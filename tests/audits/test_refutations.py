@@ -16,6 +16,7 @@ from tests.audits.audit_cases import (
 from vpdr.audits import audit
 from vpdr.privacy import Level
 
+ELLIPTICAL = {"mechanism": "rapp", "settings": ("mechanism.metric=projection",)}
 SOUND = {
     "igpp": {},
     "vpp": {"mechanism": "vpp"},
@@ -23,12 +24,15 @@ SOUND = {
     "strict": {"adjacency": "replace-one", "summariser": "sums", "rounds": 1},
     "sums over several rounds": {"adjacency": "replace-one", "summariser": "sums"},
     "one sample more or less": {"adjacency": "add-remove"},
+    "rapp": {"mechanism": "rapp", "adjacency": "replace-one"},
+    "rapp, elliptical": {**ELLIPTICAL, "adjacency": "replace-one"},
 }
 
 
 @pytest.mark.parametrize("case", SOUND)
 def test_sound_claims_are_not_refuted(case) -> None:
-    found = audit(subject(**SOUND[case]), effort=effort(60))
+    wish = dict(SOUND[case])
+    found = audit(subject(*wish.pop("settings", ()), **wish), effort=effort(60))
     assert not found.refuted, found.verdict
     assert found.claim.level is Level.PROVED
     assert found.claim.epsilon == pytest.approx(SOUND[case].get("epsilon", 1.0), rel=1e-3)
@@ -72,6 +76,16 @@ def test_halved_noise_is_refuted() -> None:
     assert found.refuted, found.verdict
     assert found.on_the_curve > 8
     assert found.pair == "antipodal"
+
+
+@pytest.mark.parametrize("metric", ["plain", "projection"])
+def test_halved_noise_of_a_stage_is_refuted(metric) -> None:
+    settings = (f"mechanism.metric={metric}", 'mechanism.stages="1"')
+    made = subject(*settings, mechanism="rapp", epsilon=8.0, rounds=1)
+    assert not audit(made, effort=effort(pair="antipodal")).refuted
+    found = audit(made, effort=effort(noise=weaker(0.5), pair="antipodal"))
+    assert found.refuted, found.verdict
+    assert found.on_the_curve > 8
 
 
 def test_a_missing_factor_of_the_rounds_is_refuted() -> None:

@@ -41,6 +41,14 @@ def test_one_run_leaves_a_whole_folder(capsys, tmp_path: Path) -> None:
     assert "0 more releases" in capsys.readouterr().out
 
 
+def test_an_elliptical_metric_is_a_setting(capsys, tmp_path: Path) -> None:
+    metric = ("--set", "mechanism.metric=projection")
+    assert run("strict", *metric, "--json", "--out", str(tmp_path / "run")) == 0
+    assert json.loads(capsys.readouterr().out)["privacy"]["level"] == "proved"
+    assert run("strict", "--set", "mechanism.metric=round", "--out", str(tmp_path / "no")) == 2
+    assert "metric must be one of plain, projection, got 'round'" in capsys.readouterr().err
+
+
 def test_the_stored_plan_runs_again(tmp_path: Path, capsys) -> None:
     assert run("paper", "--out", str(tmp_path / "a"), "--quiet") == 0
     assert main(["run", str(tmp_path / "a" / "plan.toml"), "--out", str(tmp_path / "b"), "--quiet"]) == 0

@@ -33,6 +33,11 @@ def test_every_name_of_the_paper_is_there():
         load_backbone("vit_huge")
 
 
+@pytest.mark.parametrize("name", BACKBONES)
+def test_the_length_of_a_feature_is_known_before_weights_are_read(name):
+    assert BACKBONES[name].traits.pooled == BACKBONES[name].make().pooled_dim
+
+
 def test_loading_and_drawing_leave_the_global_generator_alone():
     before = torch.random.get_rng_state()
     for source in ("", "random"):

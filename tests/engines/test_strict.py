@@ -67,6 +67,7 @@ def test_a_client_without_a_class_sends_what_everybody_sends() -> None:
         ("mechanism.stages=5;10", "5,10,15,30,40"),
         ("mechanism.per_class=0", "at least 1"),
         ("mechanism.expected=-1", "at least 0"),
+        ("mechanism.metric=round", "metric must be one of plain, projection, got 'round'"),
     ],
 )
 def test_impossible_plans_are_refused(setting, words) -> None:
@@ -80,16 +81,24 @@ def test_accumulated_releases_need_an_encoder_that_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["mechanism.per_class=2", "mechanism.release_dim=5", "mechanism.stages=1,1"]
+    "setting",
+    [
+        "mechanism.per_class=2",
+        "mechanism.release_dim=5",
+        "mechanism.stages=1,1",
+        "mechanism.metric=projection",
+        "mechanism.metric=projection mechanism.release_dim=5",
+    ],
 )
 def test_every_setting_runs(setting) -> None:
-    federation = build(tiny(setting, source="strict"))
+    federation = build(tiny(*setting.split(), source="strict"))
     simulate(federation)
     upload = federation.clients[0].sent
     per_class = 2 if "per_class" in setting else 1
     assert upload.vectors.shape == (4 * per_class, 12)
     if "release_dim" in setting:
-        assert torch.linalg.matrix_rank(upload.vectors) <= 5
+        offset = federation.clients[0].promise.mechanism.geometry.offset.float()
+        assert torch.linalg.matrix_rank(upload.vectors - offset, rtol=1e-4) <= 5
 
 
 def test_both_ways_to_predict_are_measured_together() -> None:

@@ -49,6 +49,14 @@ def test_the_strict_preset_stays_proved(tmp_path: Path, framework: str) -> None:
     assert record["exchange"]["dropped"] == 0
 
 
+@pytest.mark.parametrize("kept", [0, 5])
+def test_a_silo_makes_the_same_metric(tmp_path: Path, kept: int) -> None:
+    plan = tiny("mechanism.metric=projection", f"mechanism.release_dim={kept}", source="strict")
+    record = simulate_in_process(plan, tmp_path / "flower")
+    assert without_exchange(record) == without_exchange(run_plan(plan, tmp_path / "run").record)
+    assert record["privacy"]["level"] == "proved"
+
+
 def test_real_noise_is_not_the_seeds(tmp_path: Path) -> None:
     plan = tiny("release.noise=system", "run.rounds=1")
     record = simulate_in_process(plan, tmp_path / "flower")

@@ -25,6 +25,14 @@ def test_a_silo_brings_its_own_features(tmp_path: Path) -> None:
     assert refusal.value.code is Code.BENCHMARK
 
 
+def test_nobody_knows_the_projection_of_a_file(tmp_path: Path) -> None:
+    plan = tiny(source="strict")
+    home = with_features(tmp_path, plan)
+    assert refused(home, opening(tiny("mechanism.metric=projection", source="strict"))) is Code.BENCHMARK
+    assert paid(home) == 0
+    assert answer(home, opening(plan)).upload is not None
+
+
 def test_a_first_message_that_is_refused_does_not_close_the_folder(tmp_path: Path) -> None:
     plan = tiny()
     home = with_features(tmp_path, plan)

@@ -20,10 +20,12 @@ def occasion(t: int = 1, seed: int = 7, **settings: object) -> Occasion:
     return Occasion(client="amazon", round=t, encoder="public", noise=noise, **settings)
 
 
-def view(seed: int, adjacency: Adjacency, per_class: int, radius: float, far: float) -> Viewpoint:
+def view(
+    seed: int, adjacency: Adjacency, per_class: int, radius: float, far: float, dim: int = DIM
+) -> Viewpoint:
     """Centres as a server would choose them that wants to do harm."""
     centres = far * torch.randn(
-        CLASSES * per_class, DIM, generator=Streams(seed).draw("centres"), dtype=torch.float64
+        CLASSES * per_class, dim, generator=Streams(seed).draw("centres"), dtype=torch.float64
     )
     return Viewpoint(
         centres=centres,

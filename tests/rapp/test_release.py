@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.conftest import BUDGET, CLASSES, DIM, blobs
+from tests.conftest import BUDGET, CLASSES, DIM, blobs, elliptical
 from tests.rapp.rapp_cases import anchors, made, occasion
 from vpdr import Adjacency, Budget, Ledger
 from vpdr.errors import InvalidInput
@@ -25,13 +25,20 @@ CLIENTS = {
 }
 
 
+SPACES = {
+    "plain": Geometry.plain(DIM),
+    "subspace": Geometry.random(DIM, 7, Streams(0).draw("space")),
+    "elliptical": elliptical(),
+    "elliptical subspace": elliptical(reached=20, kept=7),
+}
+
+
 @pytest.mark.parametrize("per_class", [1, 3])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("who", CLIENTS)
-@pytest.mark.parametrize("kept", [DIM, 7])
-def test_the_upload_has_one_shape(who, adjacency, per_class, kept) -> None:
-    geometry = Geometry.random(DIM, kept, Streams(0).draw("space"))
-    mechanism = made(adjacency=adjacency, per_class=per_class, geometry=geometry)
+@pytest.mark.parametrize("space", SPACES)
+def test_the_upload_has_one_shape(who, adjacency, per_class, space) -> None:
+    mechanism = made(adjacency=adjacency, per_class=per_class, geometry=SPACES[space])
     memory, heard = {}, None
     for t in range(1, 6):
         release = mechanism.release(*CLIENTS[who], occasion(t, memory=memory, heard=heard))
@@ -176,15 +183,11 @@ def test_geometries_are_what_they_say() -> None:
     plain, narrow = Geometry.plain(DIM), Geometry.random(DIM, 5, rng)
     vectors = blobs(1)[0].double()
     assert plain.into(vectors) is vectors
-    torch.testing.assert_close(narrow.basis.T @ narrow.basis, torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(narrow.outward @ narrow.inward, torch.eye(5, dtype=torch.float64))
     once = narrow.back(narrow.into(vectors))
     torch.testing.assert_close(narrow.back(narrow.into(once)), once, atol=1e-5, rtol=1e-5)
-    weight, bias = torch.randn(DIM, 9, generator=rng), torch.ones(DIM)
-    shaped = Geometry.of_projection(weight, bias)
-    assert shaped.dims == (DIM, 9)
-    assert float(shaped.scales.square().mean()) == pytest.approx(1)
-    reachable = torch.randn(6, 9, generator=rng) @ weight.T + bias
-    torch.testing.assert_close(shaped.back(shaped.into(reachable)), reachable.double(), atol=1e-4, rtol=1e-4)
+    assert (plain.shrinks, plain.spread) == (1, 1)
+    assert narrow.shrinks**2 == pytest.approx(narrow.spread) == pytest.approx(5 / DIM)
     with pytest.raises(InvalidInput, match="can keep 1 to 32"):
         Geometry.random(DIM, 33, rng)
 

@@ -100,11 +100,14 @@ def test_errors_are_those_of_the_study(fits, cell, adjacency) -> None:
     assert sum(found) / len(found) < 1.25 * STUDY[cell]
 
 
-def test_a_stage_costs_less_than_two_releases_of_igpp() -> None:
+@pytest.mark.parametrize("metric", ["plain", "projection"])
+def test_a_stage_costs_less_than_two_releases_of_igpp(metric) -> None:
     rng = Streams(0).draw("x")
+    weight = torch.randn(DIM, 1280, generator=rng)
+    geometry = Geometry.plain(DIM) if metric == "plain" else Geometry.of_projection(weight)
     vectors, labels = torch.randn(10_000, DIM, generator=rng), torch.arange(10_000) % CLASSES
     igpp = Igpp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=5.0)
-    rapp = Rapp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=5.0, classes=CLASSES, geometry=Geometry.plain(DIM))
+    rapp = Rapp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=5.0, classes=CLASSES, geometry=geometry)
     memory = rapp.release(vectors, labels).memory
     sums = ClassSums(classes=CLASSES)
 

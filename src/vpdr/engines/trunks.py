@@ -13,12 +13,13 @@ from vpdr.encoder import (
     BACKBONES,
     PLACEMENTS,
     Backbone,
+    FrozenPath,
     Member,
     Trunk,
     cached_pooled,
     family_member,
     load_backbone,
-    path_of,
+    path_from,
 )
 from vpdr.engines.origins import ORIGINS
 from vpdr.errors import InvalidInput
@@ -41,12 +42,14 @@ def member_of(plan: Plan, index: int) -> Member:
 
 def trunk_of(plan: Plan, member: Member, streams: Streams) -> Trunk:
     """The backbone and the projection of that architecture; equal shapes give equal projections."""
-    backbone = backbone_of(plan, member.backbone)
-    model = plan.model
-    path = path_of(
-        backbone, member.projection, model.dim, rng=streams.draw("projection"), scale=model.projection_scale
-    )
-    return Trunk(backbone, path)
+    return Trunk(backbone_of(plan, member.backbone), frozen_path(plan, member, streams))
+
+
+def frozen_path(plan: Plan, member: Member, streams: Streams) -> FrozenPath:
+    """The projection of that architecture: from the plan and its seed alone, so known without any data."""
+    model, traits = plan.model, BACKBONES[member.backbone].traits
+    rng = streams.draw("projection")
+    return path_from(traits, member.projection, model.dim, rng=rng, scale=model.projection_scale)
 
 
 def backbone_of(plan: Plan, name: str) -> Backbone:

@@ -42,6 +42,8 @@ def _faults(policy: Policy, plan: Plan) -> Iterator[tuple[Code, bool]]:
         yield Code.DIVISION, policy.divides and not policy.data.settings.get("manifest")
     if not sharing(plan):
         return  # nothing is released
+    # nobody knows which projection made a file of features
+    yield Code.BENCHMARK, bool(policy.data.features) and plan.mechanism.metric != "plain"
     yield Code.MECHANISM, plan.mechanism.kind not in allow.mechanisms
     yield Code.GUARANTEE, order.index(expected_level(plan)) > order.index(Level(allow.guarantee))
     yield Code.EPSILON, not plan.budget.epsilon <= policy.budget.epsilon

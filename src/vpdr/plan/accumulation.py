@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from vpdr.encoder import families
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import MECHANISMS
 from vpdr.plan.combinations import HIDES_COUNTS, release_encoder, sharing
@@ -38,4 +39,18 @@ def check_accumulated(plan: "Plan") -> None:
         raise InvalidInput(
             f"mechanism {kind} releases class sums, got summariser {plan.release.summariser}; "
             "set release.summariser=sums"
+        )
+    if staged:
+        _check_metric(plan)
+
+
+def _check_metric(plan: "Plan") -> None:
+    """One map is shared by all clients, so there must be one projection that it can be made of."""
+    if plan.mechanism.metric == "plain" or not plan.model.family:
+        return
+    backbones = sorted({member.backbone for member in families()[plan.model.family].members})
+    if len(backbones) > 1:
+        raise InvalidInput(
+            f"mechanism.metric={plan.mechanism.metric} needs one projection for all clients, family "
+            f"{plan.model.family} has {', '.join(backbones)}; set mechanism.metric=plain"
         )

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from vpdr.checks import at_least, not_negative
+from vpdr.checks import at_least, not_negative, one_of
 from vpdr.finetune import Dcr
 from vpdr.mechanisms import Focus
 from vpdr.mechanisms.clipping import check_clip_norm
 from vpdr.mechanisms.rapp import SHARES, Stages, parsed_shares
 
+METRICS = ("plain", "projection")
 _FOCUS, _DCR = Focus(), Dcr(clip_norm=1.0)  # where their defaults are stated
 
 
@@ -33,12 +34,16 @@ class MechanismSection:
     accumulate: bool = False  # igpp: send the mean of all releases so far
     stages: str = ",".join(f"{100 * part:g}" for part in SHARES)  # rapp: budget of each stage, in any unit
     per_class: int = 1  # rapp: centres of a class
+    metric: str = (
+        "plain"  # rapp: where noise goes; projection: more along what the frozen projection stretches
+    )
     release_dim: int = 0  # rapp: dimensions of the release; 0: by `expected`, or all
     expected: int = 0  # rapp: samples of a class at a client as everybody may know them; 0: not declared
 
     def __post_init__(self) -> None:
         check_clip_norm(self.clip_norm)
         at_least(1, per_class=self.per_class)
+        one_of(METRICS, metric=self.metric)
         not_negative(release_dim=self.release_dim, expected=self.expected)
         Stages(releases=1, shares=parsed_shares(self.stages))
 

@@ -26,6 +26,9 @@ from vpdr.plan.sources import KEYS as TOP_LEVEL
 from vpdr.plan.transcript import check_transcript
 from vpdr.plan.values import fitted, known
 
+# settings that came later: a plan that does not use them keeps the name, and so the runs, that it always had
+_LATER = (("run", "measure_every", 1), ("mechanism", "metric", "plain"))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
@@ -73,8 +76,9 @@ class Plan:
         data = self.to_data()
         data["run"].pop("name")
         data["benchmark"].pop("root")
-        if self.run.measure_every == 1:
-            data["run"].pop("measure_every")  # a plan that does not use it keeps the name it always had
+        for section, key, usual in _LATER:
+            if data[section][key] == usual:
+                data[section].pop(key)
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

@@ -25,6 +25,9 @@ def page(summary: Summary, picture: str | None = None) -> str:
     for dataset in summary["datasets"]:
         lines = [line for line in summary["lines"] if line["dataset"] == dataset]
         parts.append(f"## {summary['datasets'][dataset]['title']}\n")
+        if not any(line["metrics"] or line["paper"] for line in lines):
+            parts.append(f"{len(lines)} rows: {', '.join({line['verdict']: None for line in lines})}.\n")
+            continue
         parts += [_layout(summary, lines), "### Beside the paper\n", _comparison(summary, lines)]
     parts += [*_differences(summary), *_grid(summary), *_guarantees(summary)]
     return "\n".join(part for part in parts if part)

@@ -32,7 +32,8 @@ def heard_centres(
     known = heard.vectors.isfinite().all(dim=1) & (heard.labels >= 0) & (heard.labels < classes)
     if not bool(known.any()):
         return centres
-    means = ClassMeans()(geometry.into(heard.vectors[known].double()), heard.labels[known])
+    mapped = geometry.into(heard.vectors[known].double()).double()
+    means = ClassMeans()(mapped, heard.labels[known])
     centres += means.vectors.mean(dim=0)  # a class that nobody mentions is most likely among the others
     centres[means.labels] = means.vectors
     return clip(torch.nan_to_num(centres), _FARTHEST * reach)

@@ -12,29 +12,30 @@ from vpdr.privacy.accountants import accountant_named
 from vpdr.privacy.budget import Budget
 
 _FEWEST = 64  # below, classes that are apart begin to fall together
+_REACHED = 1e-9  # of the largest singular value: what is smaller is rounding
+_ROWS, _COLUMNS = 1024, 64  # of a feature matrix that are mapped at once: they fit into a fast cache
+_GROUP = 256  # rows are filled up to a multiple of it
 _ENOUGH = 0.2  # what the noise may do to a distance, relative to the square of a class radius
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """u = (z - offset) B / scales: fixed before the data are seen.
+    """u = (z - offset) @ inward, and z = offset + u @ outward: fixed before the data are seen.
 
-    Guarantee: it is public, so it changes no sensitivity. Noise that is equal in all coordinates of u is
-    elliptical in z, small where `scales` is small.
+    Guarantee: it is public and linear in one sample, so it changes no sensitivity: samples are clipped after
+    it. Noise that is equal in all coordinates of u has the covariance outwardᵀ·outward in z.
     """
 
-    basis: Float[Tensor, "d r"]  # orthonormal columns
-    scales: Float[Tensor, " r"]  # root mean square 1
+    inward: Float[Tensor, "d r"]
+    outward: Float[Tensor, "r d"]  # inward @ outward is a projection of the feature space
     offset: Float[Tensor, " d"]
+    shrinks: float  # how much shorter a typical z - offset becomes
 
     @classmethod
     def plain(cls, dim: int) -> "Geometry":
         """The feature space itself."""
-        return cls(
-            torch.eye(dim, dtype=torch.float64),
-            torch.ones(dim, dtype=torch.float64),
-            torch.zeros(dim, dtype=torch.float64),
-        )
+        same = torch.eye(dim, dtype=torch.float64)
+        return cls(same, same, torch.zeros(dim, dtype=torch.float64), 1.0)
 
     @classmethod
     def random(cls, dim: int, kept: int, rng: torch.Generator) -> "Geometry":
@@ -44,29 +45,49 @@ class Geometry:
         if kept == dim:
             return cls.plain(dim)
         basis = torch.nn.init.orthogonal_(torch.empty(dim, kept, dtype=torch.float64), generator=rng)
-        return cls(basis, torch.ones(kept, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64))
+        return cls(basis, basis.T, torch.zeros(dim, dtype=torch.float64), math.sqrt(kept / dim))
 
     @classmethod
-    def of_projection(cls, weight: Float[Tensor, "d p"], bias: Float[Tensor, " d"]) -> "Geometry":
+    def of_projection(
+        cls,
+        weight: Float[Tensor, "d p"],
+        bias: Float[Tensor, " d"] | None = None,
+        *,
+        within: "Geometry | None" = None,
+    ) -> "Geometry":
         """Elliptical noise from the frozen projection alone: directions that it stretches get more.
 
         Features vary about as s² along a left singular vector of singular value s; noise is least in sum
         where a direction's scale is √s. Directions outside of its reach hold no signal and are left out.
+        A subspace `within` which to stay is taken as it is, less what is out of reach, with the projection's
+        singular values as seen from inside. The projection's strongest directions instead would hold more of
+        the signal and of the noise alike, and would not even be unique where singular values are equal.
         """
         left, values, _ = torch.linalg.svd(weight.double(), full_matrices=False)
-        reached = values > 1e-9 * values[0]
-        scales = (values[reached] / values[reached].mean()).sqrt()
-        return cls(left[:, reached].contiguous(), scales, bias.double())
+        reached = values > _REACHED * values[0]
+        if not bool(reached.any()):
+            raise InvalidInput("expected a projection that reaches something, got zeros; use another one")
+        basis, strong = left[:, reached], values[reached]
+        if within is not None and within.dims[1] < len(strong):
+            basis = torch.linalg.qr(basis @ (basis.T @ within.inward)).Q
+            turn, strong, _ = torch.linalg.svd(basis.T @ weight.double(), full_matrices=False)
+            basis = basis @ turn
+        scales = (strong / strong.mean()).sqrt()
+        # Equal noise looks the same from everywhere, so u may be turned: a triangle is half of the work.
+        turn, triangle = torch.linalg.qr((basis / scales).T)
+        offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
+        shrinks = float(strong.sum() / (math.sqrt(len(strong)) * values.norm()))
+        return cls(triangle.T.contiguous(), turn.T @ (basis * scales).T, offset, shrinks)
 
     @property
     def dims(self) -> tuple[int, int]:
         """Of the features, and of the release."""
-        return self.basis.shape[0], self.basis.shape[1]
+        return self.inward.shape[0], self.inward.shape[1]
 
     @property
-    def shrinks(self) -> float:
-        """How much shorter a vector of no special direction becomes."""
-        return math.sqrt(self.dims[1] / self.dims[0])
+    def spread(self) -> float:
+        """The mean variance over the coordinates of z where each coordinate of u has the variance 1."""
+        return float(self.outward.square().sum()) / self.dims[0]
 
     def into(self, vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
         """Sample by sample, in single precision as features come.
@@ -75,23 +96,37 @@ class Geometry:
         """
         if self.is_plain:
             return vectors
-        columns = (self.basis / self.scales).float()
-        mapped = (vectors.float() @ columns).sub_(self.offset.float() @ columns)
+        parts, offset = _parts(self.inward), self.offset.float()
+        # Whole groups of rows: how a product of few rows is rounded would depend on how many there are.
+        mapped = torch.empty(_GROUP * math.ceil(len(vectors) / _GROUP), self.dims[1])
+        for rows, out in zip(vectors.split(_ROWS), mapped.split(_ROWS), strict=True):
+            moved = torch.zeros(len(out), self.dims[0])
+            moved[: len(rows)] = rows
+            moved -= offset
+            for (first, part), columns in zip(parts, out.split(_COLUMNS, dim=1), strict=True):
+                torch.mm(moved[:, first:], part, out=columns)
         if not bool(mapped.sum().isfinite()):
             mapped = torch.where(mapped.isfinite().all(dim=1, keepdim=True), mapped, 0.0)
-        return mapped.double()
+        return mapped[: len(vectors)]
 
     def back(self, vectors: Float[Tensor, "n r"]) -> Float[Tensor, "n d"]:
         """The point of the feature space that is meant."""
-        if self.is_plain:
-            return vectors
-        return self.offset + (vectors * self.scales) @ self.basis.T
+        return vectors if self.is_plain else self.offset + vectors.double() @ self.outward
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is mapped."""
         same = self.dims[0] == self.dims[1] and not bool(self.offset.any())
-        return same and torch.equal(self.basis, torch.eye(self.dims[0], dtype=torch.float64))
+        return same and torch.equal(self.inward, torch.eye(self.dims[0], dtype=torch.float64))
+
+
+def _parts(inward: Float[Tensor, "d r"]) -> list[tuple[int, Float[Tensor, "k c"]]]:
+    """Its columns in groups, each from the first row on that is not zero in all of them."""
+    parts = []
+    for columns in inward.float().split(_COLUMNS, dim=1):
+        first = int(columns.any(dim=1).int().argmax())
+        parts.append((first, columns[first:].contiguous()))
+    return parts
 
 
 def release_dim(dim: int, budget: Budget, expected: int) -> int:

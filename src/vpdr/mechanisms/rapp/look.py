@@ -15,6 +15,7 @@ from vpdr.privacy.terms import Adjacency
 from vpdr.prototypes import ClassSums
 from vpdr.types import Features, Summary
 
+_AT_ONCE = 1000  # samples whose residuals exist at the same time: they fit into a fast cache
 _FADING = 0.1  # with several centres a class samples change rows: earlier stages soon speak of other groups
 
 
@@ -56,11 +57,15 @@ def glimpse(features: Features, view: Viewpoint) -> Glimpse:
     at most R long; `share` moves by at most 1, because a sample adds between 0 and 1 to it.
     """
     rows = assigned(features, view.centres, view.per_class)
-    away = view.centres.index_select(0, rows).neg_().add_(features.vectors)
-    norms: Tensor = away.norm(dim=1, keepdim=True)
-    share = (norms / (2 * view.radius)).square_().clamp_(max=1).sum()
-    clipped = away.mul_(view.radius / norms.clamp_(min=view.radius))
-    return Glimpse(ClassSums(classes=len(view.centres))(clipped, rows), share)
+    sums, lengths = torch.zeros_like(view.centres), []
+    for group, vectors in zip(rows.split(_AT_ONCE), features.vectors.split(_AT_ONCE), strict=True):
+        away = view.centres.index_select(0, group).neg_().add_(vectors)
+        norms: Tensor = away.norm(dim=1, keepdim=True)
+        lengths.append(norms / (2 * view.radius))
+        sums.index_add_(0, group, away.mul_(view.radius / norms.clamp_(min=view.radius)))
+    share = torch.cat(lengths).square_().clamp_(max=1).sum()
+    everyone, sizes = torch.arange(len(sums)), torch.bincount(rows, minlength=len(sums))
+    return Glimpse(Summary(sums, everyone, sizes), share)
 
 
 def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: NoiseSource) -> Seen:

@@ -162,10 +162,9 @@ class Rapp:
 
     def _told(self, seen: Seen, counts: Float[Tensor, " p"]) -> Prototypes:
         """What leaves the client: one row for each centre of the public list, with its noise."""
-        wide, narrow = self.geometry.dims
         vectors = single(self.geometry.back(seen.estimate(counts)))
         labels = torch.arange(self.classes).repeat_interleave(self.per_class)
-        return Prototypes(vectors, labels, single(seen.variances(counts) * narrow / wide))
+        return Prototypes(vectors, labels, single(seen.variances(counts) * self.geometry.spread))
 
     def _terms(self, occasion: Occasion) -> Terms:
         return Terms(
