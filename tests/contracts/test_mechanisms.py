@@ -10,6 +10,7 @@ from tests.conftest import BUDGET, CLASSES, DIM, ROUNDS, blobs
 from vpdr import Adjacency, BudgetExceeded, ClassSums, FinchClusters, KMeansClusters, Ledger, Occasion
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.mechanisms import Mechanism, Rapp, SeededNoise
+from vpdr.privacy.events import NotPrivate
 from vpdr.privacy.terms import EncoderKind, Level
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
@@ -21,6 +22,20 @@ def occasion(t: int = 1, **settings: object) -> Occasion:
 
 def test_it_is_a_mechanism(mechanism) -> None:
     assert isinstance(mechanism, Mechanism)
+
+
+def test_what_it_says_of_its_kind_is_so(mechanism) -> None:
+    """Plans believe these facts before there is a mechanism to look at."""
+    events = mechanism.planned(occasion()).events
+    assert mechanism.facts.private or any(isinstance(event, NotPrivate) for event in events)
+    about = mechanism.bounds(Adjacency.REPLACE_SAME_LABEL, ClassSums(classes=CLASSES))
+    assert mechanism.facts.selects == ("selection" in about)
+    assert mechanism.facts.staged == isinstance(mechanism, Rapp)
+
+
+def test_what_costs_a_finite_budget_says_so(private_mechanism) -> None:
+    assert private_mechanism.facts.private
+    assert not any(isinstance(each, NotPrivate) for each in private_mechanism.planned(occasion()).events)
 
 
 def test_the_same_draws_give_the_same_release(mechanism) -> None:

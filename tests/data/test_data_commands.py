@@ -54,6 +54,15 @@ def test_check_exits_with_one_and_names_every_finding(capsys, small_pacs, tmp_pa
     assert found["counts"][0]["classes"]["dog"] == 4
 
 
+def test_a_long_check_says_where_it_is_also_in_a_pipe(capsys, small_pacs, monkeypatch):
+    assert not told(capsys, 1, "check", "pacs", "--root", small_pacs).err  # it was over at once
+    monkeypatch.setattr("vpdr.cli.progress.SECONDS", 0.0)
+    lines = told(capsys, 1, "check", "pacs", "--root", small_pacs).err.splitlines()
+    assert lines[0] == f"{PACS.domains[0].name}: 1 of 28"
+    assert len(lines) == 28 * len(PACS.domains)
+    assert not told(capsys, 1, "check", "pacs", "--root", small_pacs, "--json").err
+
+
 def test_check_of_a_whole_copy_exits_with_zero(capsys, small_pacs, monkeypatch):
     facts = [DomainFacts(name=f.name, title=f.title, train=(4,) * 7) for f in PACS.domains]
     monkeypatch.setitem(SOURCES, "pacs", type(PACS)(**{**vars(PACS), "domains": tuple(facts)}))

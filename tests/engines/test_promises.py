@@ -47,6 +47,7 @@ class Looking:
         self.inner, self.looks = inner, 0
 
     adjacency = property(lambda self: self.inner.adjacency)
+    facts = property(lambda self: self.inner.facts)
 
     def planned(self, occasion):
         return self.inner.planned(occasion)

@@ -161,7 +161,7 @@ def test_a_broadcast_does_not_ask_whether_a_class_is_there(tmp_path: Path, label
     ).has_error()
 
 
-@pytest.mark.parametrize("place", ["vpdr.client.Client.finetune", "vpdr.flower.learning.measures"])
+@pytest.mark.parametrize("place", ["vpdr.client.Client.finetune", "vpdr.engines.simulate.accuracy"])
 def test_an_error_in_training_is_not_heard(tmp_path: Path, monkeypatch, place: str) -> None:
     plan = tiny("release.encoder=public")
     home = one_home(tmp_path, plan)

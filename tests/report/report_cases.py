@@ -33,8 +33,11 @@ NOTHING = privacy("proved", releases=0)
 OPEN = privacy("not private")
 
 
-def accuracy(own: float, everything: float, nearest: float | None) -> dict[str, dict[str, float]]:
+def accuracy(
+    own: float, everything: float, nearest: float | None, fused: float | None = None
+) -> dict[str, dict[str, float]]:
     anchors = {} if nearest is None else {"nearest": nearest, "nearest_cosine": nearest}
+    anchors |= {} if fused is None else {"fused": fused}
     return {
         "own": {"framework": own, "head": own, **anchors},
         "all": {"framework": everything, "head": everything, **anchors},
@@ -57,10 +60,11 @@ def record(
     ratio: float | None = 4.0,
     overlap: float | None = None,
     rounds: int = 2,
+    fused: float | None = None,
 ) -> dict[str, Any]:
     """One finished run in which all clients do equally well."""
     stated = statement or privacy()
-    measured = accuracy(own, own if everything is None else everything, nearest)
+    measured = accuracy(own, own if everything is None else everything, nearest, fused)
     spent = stated["epsilon_spent"]
     client = {
         "present": True,

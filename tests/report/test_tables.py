@@ -8,12 +8,17 @@ import pytest
 from tests.report.report_cases import NOTHING, OPEN, privacy, record, summary, trial
 from vpdr.report.numbers import duration, listed, points, seeds_text, signed, size
 from vpdr.report.summary import interval
-from vpdr.report.tables import TERMINAL, comparison_rows, csv_text, markdown, table_rows
+from vpdr.report.tables import comparison_rows, csv_text, markdown
+
+SHOWN = (
+    *("method", "epsilon", "level", "own.framework", "all.framework", "all.nearest_cosine"),
+    *("difference.all.framework", "relative_error", "overlap"),
+)
 
 
 def test_the_golden_table() -> None:
     table = comparison_rows(summary(trial())["apart"], "local")
-    assert markdown(table.only((*TERMINAL, "overlap"))) == (
+    assert markdown(table.only(SHOWN)) == (
         "| Method | ε budget | Guarantee | Own classes, % | All classes, % | Nearest prototype, % "
         "| All − local, points | relMSE | Overlap (chance) |\n"
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
@@ -76,11 +81,19 @@ def test_csv_has_raw_numbers_and_leaves_gaps_empty() -> None:
     assert float(strict["epsilon"]) == 8
 
 
-def test_rows_for_a_terminal_fit_their_headings() -> None:
-    table = comparison_rows(summary(trial())["apart"], "local").only(TERMINAL)
-    rows = list(table_rows(table))
-    assert len(rows) == 4
-    assert {len(row) for row in rows} == {len(table.labels)} == {len(TERMINAL)}
+def test_the_fused_predictor_has_columns_where_any_run_has_it() -> None:
+    runs = [("", "local", record(s, 0.5, statement=NOTHING)) for s in (0, 1)]
+    runs += [("", "strict", record(s, 0.6, nearest=0.7, fused=0.8)) for s in (0, 1)]
+    table = comparison_rows(summary(runs)[""], "local")
+    shown = table.only(("all.fused", "difference.all.fused"))
+    assert shown.labels == ("Fused, %", "Fused − local, points")
+    assert [[cell.text for cell in row] for row in shown.rows] == [
+        ["—", "—"],
+        ["80.0 ± 0.0", "+30.0 (+30.0 to +30.0)"],
+    ]
+    assert "| Fused, % |" in markdown(table)
+    without = comparison_rows(summary(trial())["apart"], "local")
+    assert not any("fused" in column.key for column in without.columns)
 
 
 def test_a_pipe_in_a_name_does_not_break_the_markdown() -> None:

@@ -8,7 +8,7 @@ import typer
 from vpdr.attacks import order_from
 from vpdr.cli.attack_table import tell_attacks
 from vpdr.cli.printing import console, print_json
-from vpdr.cli.progress import RunProgress
+from vpdr.cli.progress import Bars
 from vpdr.engines.overhear import Audience
 from vpdr.engines.replay import attacked
 from vpdr.errors import InvalidInput
@@ -38,7 +38,7 @@ def attack(  # noqa: PLR0913 - one parameter per option of the command
     plan = _plan(folder)
     record = folder.finished(plan)
     show = not quiet and not as_json
-    with RunProgress(plan.run.rounds, show=show) as progress:
+    with Bars(show=show) as progress:
         audience = Audience(tell=progress.tell, progress=progress.loading)
         found = attacked(plan, run, order, progress.loading, audience)
     content = {"schema": "vpdr-attacks", "version": 1, "identity": plan.identity, "attacks": found}

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from vpdr.cli.data_tables import checkup_content, listing, tell_checkup, tell_list, tell_manifest
-from vpdr.cli.printing import console, print_json
+from vpdr.cli.printing import print_json
+from vpdr.cli.progress import Bars
 from vpdr.data import SOURCES, Division, Source, divide
 from vpdr.data.manifest_file import write_manifest
 from vpdr.plan.values import assigned, fitted, known
@@ -38,8 +38,8 @@ def list_(as_json: AsJson = False) -> None:
 def check(name: Name, root: Root, domains: Domains = None, as_json: AsJson = False) -> None:
     """Count and look at everything; exit code 1 where something is not as it was published."""
     source = _source(name)
-    with _Bars(show=not as_json) as bars:
-        checkup = source.check(root, progress=bars.told, only=_only(domains))
+    with Bars(show=not as_json) as bars:
+        checkup = source.check(root, progress=bars.loading, only=_only(domains))
     if as_json:
         print_json(checkup_content(source, checkup))
     else:
@@ -71,29 +71,6 @@ def manifest(  # noqa: PLR0913 - one parameter per option of the command
         print_json({**drawn.to_data(), "out": str(out)})
     else:
         tell_manifest(drawn, out, benchmark.remarks)
-
-
-class _Bars:
-    """A bar for each domain while its pictures are looked at."""
-
-    def __init__(self, *, show: bool) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        self._bars = Progress(
-            *columns, console=console, disable=not (show and console.is_terminal), transient=True
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> "_Bars":
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def told(self, name: str, done: int, total: int) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self._bars.add_task(name, total=total)
-        self._bars.update(self._tasks[name], completed=done)
 
 
 def _source(name: str) -> Source:

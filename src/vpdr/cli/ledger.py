@@ -7,8 +7,8 @@ import typer
 from rich.table import Table
 
 from vpdr.cli.printing import console, print_json
+from vpdr.privacy import Ledger
 from vpdr.privacy.events import Event, Gaussian, NotPrivate, Pure, pack
-from vpdr.privacy.ledger import Ledger, describe
 from vpdr.privacy.ledger_file import LedgerFile
 
 
@@ -53,7 +53,7 @@ def _content(book: Ledger) -> dict[str, Any]:
 
 
 def _tell(book: Ledger) -> None:
-    console.print(f"[bold]{book.client}[/]: {describe(book)}")
+    console.print(f"[bold]{book.client}[/]: {book.heading.terms}")
     table = Table(
         "round", "events", "encoder", "noise", "guarantee", "epsilon so far", box=None, pad_edge=False
     )

@@ -1,5 +1,6 @@
 """How results reach a person or a program."""
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +9,7 @@ from rich.console import Console
 
 from vpdr.records.store import json_bytes
 
-WIDE = 130  # columns where no terminal says how many there are
+WIDE = 130  # columns where neither a terminal nor COLUMNS says how many there are
 
 
 class Screen(Console):
@@ -19,7 +20,8 @@ class Screen(Console):
         raise BrokenPipeError
 
 
-console = Screen(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+_TOLD = sys.stdout.isatty() or "COLUMNS" in os.environ
+console = Screen(soft_wrap=True, highlight=False, width=None if _TOLD else WIDE)
 
 
 def print_json(content: Mapping[str, Any]) -> None:

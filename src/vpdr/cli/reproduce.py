@@ -11,7 +11,7 @@ from rich.table import Table
 from vpdr.attacks import order_from
 from vpdr.cli.interrupt import Interrupt
 from vpdr.cli.printing import console, print_json
-from vpdr.cli.reproduce_progress import ManyRuns
+from vpdr.cli.reproduce_progress import ManyRuns, failure, failure_words
 from vpdr.cli.reproduce_table import tell
 from vpdr.reproduce.catalogue import ids, load_study, setting
 from vpdr.reproduce.reproduction import Finished, Reproduction, runs_of
@@ -79,15 +79,29 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     )
     what = Reproduction.of(name, wish, out)
     done = _run(what, jobs or os.cpu_count() or 1, show=not quiet and not as_json)
-    if done.summary is None:
-        sys.stderr.write(
-            f"stopped with {what.left} of {len(what.jobs)} runs left; the same command goes on\n"
-        )
-        raise typer.Exit(130)
-    if as_json:
-        print_json({**done.summary, "out": str(what.folder)})
-    elif not quiet:
+    if done.summary is not None and as_json:
+        failed = [failure(each) for each in done.failed]
+        print_json({**done.summary, "out": str(what.folder), "failed": failed})
+    elif done.summary is not None and not quiet:
         tell(done.summary, what.folder)
+    code = _ending(what, done)
+    if code:
+        raise typer.Exit(code)
+
+
+def _ending(what: Reproduction, done: Finished) -> int:
+    """The exit code; what failed is told also to those who asked for silence."""
+    all_runs = len(what.jobs)
+    lines = [f"failed: {failure_words(what.study, each)}" for each in done.failed]
+    if done.stopped:
+        lines.append(f"stopped with {what.left} of {all_runs} runs left; the same command goes on")
+    elif done.failed:
+        no_page = ", so no page is written" if done.summary is None else ""
+        lines.append(
+            f"{len(done.failed)} of {all_runs} runs failed{no_page}; the same command tries them again"
+        )
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    return 130 if done.stopped else int(bool(done.failed))
 
 
 def _run(what: Reproduction, workers: int, *, show: bool) -> Finished:

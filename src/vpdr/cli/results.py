@@ -7,7 +7,8 @@ from typing import Any
 from rich.table import Table
 
 from vpdr.cli.printing import console
-from vpdr.report.tables import TERMINAL, comparison_rows, table_rows
+from vpdr.report.numbers import seeds_text
+from vpdr.report.terminal import narrow
 
 _COLUMNS = {
     "framework": "accuracy",
@@ -41,15 +42,20 @@ def tell_run(record: Mapping[str, Any], folder: Path) -> None:
 
 
 def tell_comparison(summary: Mapping[str, Any], folder: Path) -> None:
-    """One table a setting, and where the rest is."""
+    """One table a setting, as wide as the screen, and where the rest is."""
     for name, setting in summary["settings"].items():
-        found = comparison_rows(setting, summary["baseline"]).only(TERMINAL)
-        table = Table(*found.labels, title=name or None, title_justify="left", box=None, pad_edge=False)
-        for row in table_rows(found):
+        found = narrow(setting, summary["baseline"], console.width)
+        table = Table(title=name or None, title_justify="left", box=None, pad_edge=False)
+        for heading, number in zip(found.heads, found.numbers, strict=True):
+            table.add_column(heading, justify="right" if number else "left", overflow="fold")
+        for row in found.rows:
             table.add_row(*row)
         console.print(table)
+        if found.left_out:
+            console.print(f"no room for: {', '.join(found.left_out)} (the report has all)", markup=False)
         console.print()
-    console.print(f"seeds {summary['seeds']}, 95 % t-intervals over seeds; accuracies in %")
+    console.print(f"seeds {seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
+    console.print("accuracies in %, on all classes unless they are a client's own; differences in points")
     privacy = [each["privacy"] for s in summary["settings"].values() for each in s["methods"].values()]
     if any(each["noise"] == "seeded" for each in privacy):
         console.print(

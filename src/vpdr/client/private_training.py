@@ -35,8 +35,11 @@ class PrivateTrainer:
         self.steps = 0  # that the encoder has taken, paid or not
 
     def kind(self, ledger: Ledger) -> EncoderKind:
-        """What a release may say: accounted only if the ledger has every step that the encoder has taken."""
-        if not self.steps:
+        """What a release may say: accounted only if the ledger has every step that the encoder has taken.
+
+        Steps that were paid and lost count as taken: whether they were lost, samples may have decided.
+        """
+        if not self.steps and not ledger.steps:
             return EncoderKind.PUBLIC  # as it was drawn
         return EncoderKind.ACCOUNTED if ledger.steps >= self.steps else EncoderKind.PERSONAL
 

@@ -1,5 +1,6 @@
 """From a plan to each client's place: its data, and what is frozen under them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +45,17 @@ def seats_of(plan: Plan, streams: Streams, progress: Progress) -> Seats:
     return seats
 
 
-def _dealt(plan: Plan, streams: Streams, progress: Progress) -> Seats:
+def seat_at(plan: Plan, streams: Streams, progress: Progress, places: Mapping[str, int]) -> Seats:
+    """Only these clients, each with the architecture of its place among all clients of the federation.
+
+    The data at hand may be those of one silo; then they do not tell how many are before it.
+    """
+    return _dealt(plan, streams, progress, places)
+
+
+def _dealt(
+    plan: Plan, streams: Streams, progress: Progress, places: Mapping[str, int] | None = None
+) -> Seats:
     """A real benchmark: each client has its rows, seen through its own architecture."""
     halls: dict[Member, _Hall] = {}
 
@@ -56,15 +67,18 @@ def _dealt(plan: Plan, streams: Streams, progress: Progress) -> Seats:
             halls[member] = _Hall(found.benchmark, trunk, _samples(trunk, found))
         return halls[member]
 
-    benchmark = hall(0).benchmark
+    benchmark = hall(min(places.values()) if places else 0).benchmark
     manifest = divided(benchmark, plan.benchmark, streams)
+    if places is None:
+        places = {portion.client: index for index, portion in enumerate(manifest.portions)}
     clients = {
         portion.client: Seat(
-            shard=_shard(hall(index).everything, portion),
-            member=member_of(plan, index),
-            trunk=hall(index).trunk,
+            shard=_shard(hall(places[portion.client]).everything, portion),
+            member=member_of(plan, places[portion.client]),
+            trunk=hall(places[portion.client]).trunk,
         )
-        for index, portion in enumerate(manifest.portions)
+        for portion in manifest.portions
+        if portion.client in places
     }
     return Seats(clients=clients, classes=benchmark.classes, manifest=manifest)
 

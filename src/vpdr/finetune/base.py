@@ -1,7 +1,7 @@
 """What may be added to local fine-tuning without touching the framework's own losses."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -38,6 +38,8 @@ class Guide(nn.Module, ABC):
 @runtime_checkable
 class Regulariser(Protocol):
     """The settings from which every client gets a guide of its own."""
+
+    idle: ClassVar[bool]  # whether it adds nothing: then it has no settings, and no teacher either
 
     def guide(self, head: nn.Module) -> Guide:
         """A fresh guide for this head."""

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,8 @@ TEACHER_INITS = ("start", "after_round_1")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dcr:
     """Soft clipping, and a slow copy of the head that keeps the student from undoing it."""
+
+    idle: ClassVar[bool] = False
 
     clip_norm: float  # R
     softness: float = 0.05  # γ

@@ -1,6 +1,7 @@
 """No regulariser: features pass as they are."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from vpdr.finetune.base import Guide
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plain:
     """Nothing is added to the framework's losses."""
+
+    idle: ClassVar[bool] = True
 
     def guide(self, head: nn.Module) -> "PlainGuide":
         """A guide that does nothing."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from vpdr.encoder import families
 from vpdr.flower.policy import Policy
 from vpdr.flower.refusals import Code, Refused
 from vpdr.mechanisms.focus import Groups
@@ -21,6 +22,16 @@ def judge(policy: Policy, plan: Plan) -> None:
     for code, wrong in _faults(policy, plan):
         if wrong:
             raise Refused(code, f"the plan goes beyond the policy of {policy.name}")
+    if policy.data.place < 0 and _has_several_models(policy, plan):
+        raise Refused(
+            Code.PLACE, f"family {plan.model.family} has a model for each place; set data.place in the policy"
+        )
+
+
+def _has_several_models(policy: Policy, plan: Plan) -> bool:
+    """Whether the plan's models differ from client to client; what an app brings has its own."""
+    brought = not (policy.data.features or policy.data.benchmark)
+    return bool(plan.model.family) and not brought and len(set(families()[plan.model.family].members)) > 1
 
 
 def _faults(policy: Policy, plan: Plan) -> Iterator[tuple[Code, bool]]:

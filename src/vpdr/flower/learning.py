@@ -19,14 +19,16 @@ def learnt(
     """Fine-tune on a broadcast that was checked; where that fails, the client as it was before.
 
     Guarantee: whether training failed, which samples and a server's settings decide together, changes no
-    part of the reply but measurements that the owner lets out anyway. The owner finds it in the log.
+    part of the reply but measurements that the owner lets out anyway: neither what was paid nor the terms of
+    later releases. The owner finds it in the log.
     """
     try:
         losses = dict(client.finetune(heard, t))
         _check_health(client, losses)
     except Exception as error:  # noqa: BLE001 - it may depend on samples
         note(f"round {t} was not learnt from: {type(error).__name__}: {error}")
-        client = anew()
+        paid, client = client.ledger.entries, anew()
+        client.ledger.entries = list(paid)  # training is paid for before it can fail, and stays paid
         client.heard = heard  # it is public, and what later releases may build on
         return client, {}
     return client, losses

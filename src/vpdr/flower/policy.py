@@ -69,6 +69,7 @@ class DataTerms:
 
     features: str = ""  # an .npz with train_x, train_y, test_x, test_y on the frozen path
     classes: int = 0  # of the features' labels; public
+    place: int = -1  # of this silo among all, from 0: its model, where a plan has a family; -1: not said
     benchmark: str = ""  # the one kind that a plan may name
     settings: dict[str, Any] = field(default_factory=dict)  # of that benchmark; they win over the plan's
     weights: str = ""  # of the backbone, on this machine
@@ -80,6 +81,7 @@ class DataTerms:
             raise InvalidInput("give data.features (a file) or data.benchmark (a name), not both")
         if self.features:
             at_least(1, classes=self.classes)
+        at_least(-1, place=self.place)
         known("encoder", [self.encoder], DECLARED)
 
 

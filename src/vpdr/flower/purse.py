@@ -97,12 +97,4 @@ def purse_of(policy: Policy, path: Path) -> Purse:
 
 def paid_from(purse: LedgerFile, ledger: Ledger) -> RunLedger:
     """The same ledger of a run, with the owner's behind it."""
-    client, budget, accountant, adjacency = ledger.heading
-    return RunLedger(
-        client=client,
-        budget=budget,
-        accountant=accountant,
-        adjacency=adjacency,
-        entries=list(ledger.entries),
-        purse=purse,
-    )
+    return RunLedger(**ledger.heading.fields(), entries=list(ledger.entries), purse=purse)

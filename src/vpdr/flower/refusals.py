@@ -26,6 +26,7 @@ class Code(StrEnum):
     SIMULATION = "simulation"
     BENCHMARK = "benchmark"
     DIVISION = "division"
+    PLACE = "place"
     SELECTION = "selection"
     OTHER_DATA = "other-data"
     OWN_DATA = "own-data"

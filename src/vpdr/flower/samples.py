@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.client import Samples, Shard
-from vpdr.engines.seats import Seat, Seats, seats_of
+from vpdr.engines.seats import Seat, Seats, seat_at, seats_of
 from vpdr.engines.trunks import member_of
 from vpdr.errors import InvalidInput
 from vpdr.flower.policy import DataTerms, Policy
@@ -32,10 +32,11 @@ def seat_of(policy: Policy, plan: Plan) -> tuple[Seat, int]:
     """The client's samples with what is frozen under them, and the public number of classes."""
     if policy.data.features:
         shard = _from_file(policy.data, plan.model.dim)
-        return Seat(shard=shard, member=member_of(plan, 0)), policy.data.classes
+        return Seat(shard=shard, member=member_of(plan, max(policy.data.place, 0))), policy.data.classes
     if not policy.data.benchmark:
         raise Refused(Code.NO_POLICY, "the policy names no data: set data.features or data.benchmark")
-    seats = _benchmark(json.dumps(at_home(policy, plan).to_data(), sort_keys=True))
+    place = (policy.name, policy.data.place) if plan.model.family and policy.data.place >= 0 else None
+    seats = _benchmark(json.dumps(at_home(policy, plan).to_data(), sort_keys=True), place)
     if policy.name not in seats.clients:
         raise Refused(Code.BENCHMARK, f"the benchmark has no client named {policy.name}")
     return seats.clients[policy.name], seats.classes
@@ -56,9 +57,12 @@ def at_home(policy: Policy, plan: Plan) -> Plan:
 
 
 @lru_cache(maxsize=1)  # simulated clients of one process share what they are cut from
-def _benchmark(data: str) -> Seats:
+def _benchmark(data: str, place: tuple[str, int] | None) -> Seats:
     plan = Plan.from_data(json.loads(data))
-    return seats_of(plan, Streams(plan.run.seed), quiet)
+    streams = Streams(plan.run.seed)
+    if place is None:
+        return seats_of(plan, streams, quiet)
+    return seat_at(plan, streams, quiet, dict([place]))
 
 
 def _from_file(data: DataTerms, dim: int) -> Shard:

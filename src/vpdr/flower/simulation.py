@@ -23,7 +23,7 @@ from vpdr.records.toml_text import toml_text
 from vpdr.rng import Streams
 
 
-def agreeing_policy(plan: Plan, name: str) -> dict[str, Any]:
+def agreeing_policy(plan: Plan, name: str, place: int) -> dict[str, Any]:
     """The policy of an owner who allows this plan, once."""
     return {
         "name": name,
@@ -42,6 +42,7 @@ def agreeing_policy(plan: Plan, name: str) -> dict[str, Any]:
             "metrics": "everything",
         },
         "data": {
+            "place": place,
             "benchmark": plan.benchmark.kind,
             "settings": {
                 **{key: value for key, value in asdict(plan.benchmark).items() if key != "kind"},
@@ -69,7 +70,7 @@ def _absolute(path: str) -> str:
 def simulated_homes(plan: Plan, root: Path) -> list[Path]:
     """A folder for each client of the plan's benchmark; one that is there already keeps its ledger."""
     seats = seats_of(plan, Streams(plan.run.seed), quiet)
-    names = sorted(seats.clients)
+    names, places = sorted(seats.clients), list(seats.clients)
     homes = [root / home_name(part) for part in range(len(names))]
     for home, name in zip(homes, names, strict=True):
         try:
@@ -77,7 +78,8 @@ def simulated_homes(plan: Plan, root: Path) -> list[Path]:
         except OSError as error:
             raise cannot_write(home, error) from error
         if not (home / "policy.toml").exists():
-            text = toml_text(agreeing_policy(_settled(plan, seats.manifest, root), name))
+            settled = _settled(plan, seats.manifest, root)
+            text = toml_text(agreeing_policy(settled, name, places.index(name)))
             write_atomically(home / "policy.toml", text.encode(), mode=0o600)
     return homes
 

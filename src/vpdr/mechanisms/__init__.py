@@ -1,6 +1,6 @@
 """From features to a release. The only room that draws privacy noise."""
 
-from vpdr.mechanisms.base import Mechanism, Occasion
+from vpdr.mechanisms.base import Facts, Mechanism, Occasion
 from vpdr.mechanisms.focus import SELECTIONS, Focus, Groups
 from vpdr.mechanisms.identity import Identity
 from vpdr.mechanisms.igpp import Igpp
@@ -13,6 +13,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {"none": Identity, "igpp": Igpp, "vpp":
 __all__ = [
     "MECHANISMS",
     "SELECTIONS",
+    "Facts",
     "Focus",
     "Geometry",
     "Groups",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -36,6 +36,15 @@ class Occasion:
         object.__setattr__(self, "encoder", member(EncoderKind, self.encoder))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a plan must know of a kind of mechanism before there is one."""
+
+    private: bool = True  # whether its releases cost a finite budget
+    selects: bool = False  # whether it pays for a choice of coordinates beside its noise
+    staged: bool = False  # whether it adds up sums of its own over rows that never change
+
+
 @runtime_checkable
 class Mechanism(Protocol):
     """Turns private features into something that may be sent, and says what that costs.
@@ -44,6 +53,8 @@ class Mechanism(Protocol):
     `Release.receipt`, under the receipt's terms; the receipt itself depends on no feature and no label.
     `Release.memory` may be private and stays on the client.
     """
+
+    facts: ClassVar[Facts]
 
     @property
     def adjacency(self) -> Adjacency:

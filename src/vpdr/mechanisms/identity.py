@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from vpdr.mechanisms.admission import admit
-from vpdr.mechanisms.base import Array, Occasion
+from vpdr.mechanisms.base import Array, Facts, Occasion
 from vpdr.mechanisms.perturb import sendable, terms
 from vpdr.privacy.events import NotPrivate
 from vpdr.privacy.terms import Adjacency, Receipt, member
@@ -18,6 +19,8 @@ class Identity:
 
     Guarantee: none. Each release is a NotPrivate event, which a ledger with a budget refuses.
     """
+
+    facts: ClassVar[Facts] = Facts(private=False)
 
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 

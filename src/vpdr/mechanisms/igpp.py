@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from vpdr.mechanisms.accumulate import averaged
 from vpdr.mechanisms.admission import admit
-from vpdr.mechanisms.base import Array, Occasion
+from vpdr.mechanisms.base import Array, Facts, Occasion
 from vpdr.mechanisms.clipping import check_clip_norm, clip
 from vpdr.mechanisms.perturb import Scale, finished, noise_to_signal, noisy_rows, terms
 from vpdr.mechanisms.statement import release_bound
@@ -27,6 +28,8 @@ class Igpp:
     encoder is not trained on the data and the summariser's sensitivity is a bound. Averaging releases that
     were paid for costs nothing more.
     """
+
+    facts: ClassVar[Facts] = Facts()
 
     clip_norm: float  # R
     noise_multiplier: float  # σ_iso

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool
 from torch import Tensor
 
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms.admission import admit
-from vpdr.mechanisms.base import Array, Occasion
+from vpdr.mechanisms.base import Array, Facts, Occasion
 from vpdr.mechanisms.clipping import check_clip_norm, clip_groups
 from vpdr.mechanisms.focus import Focus, Groups
 from vpdr.mechanisms.perturb import Noised, Scale, noise_to_signal, perturb, terms
@@ -30,6 +31,8 @@ class Vpp:
     Guarantee: one `release` is what the selection costs (Theorem 4.1) and one Gaussian event of
     `noise_multiplier` (Theorem 4.2) under `adjacency`, under the same conditions as `Igpp`.
     """
+
+    facts: ClassVar[Facts] = Facts(selects=True)
 
     clip_norm: float  # R
     groups: Groups

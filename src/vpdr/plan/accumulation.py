@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 
 from vpdr.encoder import families
 from vpdr.errors import InvalidInput
+from vpdr.mechanisms import MECHANISMS
 from vpdr.plan.combinations import HIDES_COUNTS, release_encoder, sharing
 from vpdr.privacy import EncoderKind
 
 if TYPE_CHECKING:
     from vpdr.plan.plan import Plan
 
-IN_STAGES = {"rapp"}
+IN_STAGES = {name for name, kind in MECHANISMS.items() if kind.facts.staged}
 
 
 def check_fixed(plan: "Plan", encoder: EncoderKind) -> None:

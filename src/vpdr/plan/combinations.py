@@ -11,16 +11,16 @@ from vpdr.mechanisms import MECHANISMS, Focus
 from vpdr.plan.data_combinations import check_data
 from vpdr.plan.values import fitted, known
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Basis, Budget, EncoderKind, Level
-from vpdr.prototypes import SUMMARISERS, ClassMeans
+from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser
 
 if TYPE_CHECKING:
     from vpdr.plan.plan import Plan
 
-NOT_PRIVATE = {"none"}
-SELECTS = {"vpp"}
-UNPROVED = {"kmeans", "finch"}
-HIDES_COUNTS = {"sums"}
-WITHOUT_SETTINGS = {"plain"}
+# what the plug-ins say of themselves
+NOT_PRIVATE = {name for name, kind in MECHANISMS.items() if not kind.facts.private}
+SELECTS = {name for name, kind in MECHANISMS.items() if kind.facts.selects}
+HIDES_COUNTS = {name for name, rule in SUMMARISERS.items() if rule.hides_counts(Adjacency.REPLACE_ONE)}
+WITHOUT_SETTINGS = {name for name, kind in REGULARISERS.items() if kind.idle}
 DECIDED_ELSEWHERE = {"summarise", "on_path"}  # by release.summariser and release.encoder
 
 
@@ -101,7 +101,7 @@ def _check_counts(plan: "Plan") -> None:
     """Class counts are private wherever a neighbour can change them."""
     if plan.budget.adjacency == Adjacency.REPLACE_SAME_LABEL or plan.mechanism.kind in NOT_PRIVATE:
         return
-    if plan.release.summariser not in HIDES_COUNTS and sharing(plan):
+    if sharing(plan) and not summariser_of(plan).hides_counts(Adjacency(plan.budget.adjacency)):
         raise InvalidInput(
             f"adjacency {plan.budget.adjacency} keeps class counts private, and summariser "
             f"{plan.release.summariser} gives them away; set release.summariser=sums"
@@ -130,12 +130,15 @@ def expected_level(plan: "Plan") -> Level:
         return Level.PROVED
     if plan.mechanism.kind in NOT_PRIVATE or (plan.mechanism.kind in SELECTS and not focus_of(plan).private):
         return Level.NONE
-    if plan.release.summariser in UNPROVED or (
-        plan.release.summariser == "framework"
-        and framework_of(plan, plan.framework.kind).summarise.basis is Basis.AS_PUBLISHED
-    ):
+    if summariser_of(plan).basis is Basis.AS_PUBLISHED:
         return Level.AS_PUBLISHED
     return Level.CONDITIONAL if release_encoder(plan) is EncoderKind.PERSONAL else Level.PROVED
+
+
+def summariser_of(plan: "Plan") -> Summariser | type[Summariser]:
+    """Whose word counts for what is released: the rule that the plan names, or the framework's own."""
+    kind = plan.release.summariser
+    return framework_of(plan, plan.framework.kind).summarise if kind == "framework" else SUMMARISERS[kind]
 
 
 def focus_of(plan: "Plan") -> Focus:

@@ -11,6 +11,7 @@ from vpdr.privacy.accountants import Accountant, accountant_named
 from vpdr.privacy.budget import Budget
 from vpdr.privacy.entries import Entry, pack_entry, unpack_entry
 from vpdr.privacy.events import Event
+from vpdr.privacy.heading import Heading
 from vpdr.privacy.terms import Adjacency, Level, Receipt, member
 
 
@@ -67,9 +68,9 @@ class Ledger:
             )
 
     @property
-    def heading(self) -> tuple[str, Budget | None, str, Adjacency]:
-        """What a ledger is about; it never changes."""
-        return self.client, self.budget, self.accountant, self.adjacency
+    def heading(self) -> Heading:
+        """What this ledger is about."""
+        return Heading(self.client, self.budget, self.accountant, self.adjacency)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -139,8 +140,8 @@ class Ledger:
         saved = Ledger.from_state(state)
         if saved.heading != self.heading:
             raise InvalidInput(
-                f"the saved ledger belongs to client {saved.client} with {describe(saved)}, "
-                f"this one to {self.client} with {describe(self)}: budgets cannot be exchanged"
+                f"the saved ledger belongs to client {saved.client} with {saved.heading.terms}, "
+                f"this one to {self.client} with {self.heading.terms}: budgets cannot be exchanged"
             )
         if saved.entries[: len(self.entries)] != self.entries:
             raise InvalidInput(
@@ -171,10 +172,3 @@ class Ledger:
         if self.budget is None:
             return math.inf if events else 0.0  # without a δ there is nothing to count at
         return self._by.epsilon(events, self.budget.delta)
-
-
-def describe(ledger: Ledger) -> str:
-    """The ledger's heading in a few words."""
-    budget = ledger.budget
-    amount = "no budget" if budget is None else f"epsilon {budget.epsilon:g}, delta {budget.delta:g}"
-    return f"{amount}, {ledger.accountant} accountant, {ledger.adjacency}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.files import cannot_write, write_atomically
-from vpdr.privacy.ledger import Ledger, describe
+from vpdr.privacy.ledger import Ledger
 from vpdr.privacy.terms import Receipt
 
 FORMAT, VERSION = "vpdr-ledger", 1
@@ -52,8 +52,8 @@ class LedgerFile:
         found = file.read()
         if found.heading != ledger.heading:
             raise InvalidInput(
-                f"{path} was started for {found.client} with {describe(found)}, now {ledger.client} with "
-                f"{describe(ledger)} is asked for: a budget is not changed by asking again"
+                f"{path} was started for {found.client} with {found.heading.terms}, now {ledger.client} with "
+                f"{ledger.heading.terms} is asked for: a budget is not changed by asking again"
             )
         if found.entries[: len(ledger.entries)] != ledger.entries:
             raise InvalidInput(f"{path} lacks releases that were already made: a ledger never forgets")

@@ -40,12 +40,4 @@ class StoredLedger(Ledger):
 def stored(ledger: Ledger, path: Path) -> StoredLedger:
     """The same ledger in its file, started or continued."""
     file = LedgerFile.open_or_create(path, ledger)
-    client, budget, accountant, adjacency = ledger.heading
-    return StoredLedger(
-        client=client,
-        budget=budget,
-        accountant=accountant,
-        adjacency=adjacency,
-        entries=file.read().entries,
-        path=file.path,
-    )
+    return StoredLedger(**ledger.heading.fields(), entries=file.read().entries, path=file.path)

@@ -1,6 +1,6 @@
 """What every rule for making prototypes must state."""
 
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -24,10 +24,7 @@ class Summariser(Protocol):
     Gaussian event of multiplier σ. Where no such s exists, `sensitivity` raises `NoSensitivity`.
     """
 
-    @property
-    def basis(self) -> Basis:
-        """Whether the bound is proved, or only as published."""
-        ...
+    basis: ClassVar[Basis]  # whether the bound is proved, or only as published
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
         """The prototypes, or what they are computed from, before noise."""
@@ -39,7 +36,8 @@ class Summariser(Protocol):
         """The unit of noise of each row."""
         ...
 
-    def hides_counts(self, adjacency: Adjacency) -> bool:
+    @staticmethod
+    def hides_counts(adjacency: Adjacency) -> bool:
         """Whether sizes are private and must be released with noise of their own."""
         ...
 
@@ -63,7 +61,8 @@ class CountsInTheOpen:
 
     __slots__ = ()
 
-    def hides_counts(self, adjacency: Adjacency) -> bool:
+    @staticmethod
+    def hides_counts(adjacency: Adjacency) -> bool:  # noqa: ARG004 - the protocol asks for it
         """Counts are taken as public."""
         return False
 

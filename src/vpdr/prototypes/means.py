@@ -1,6 +1,7 @@
 """One prototype per class that the client holds: the mean of its features."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -21,16 +22,13 @@ class ClassMeans(CountsInTheOpen):
     which classes appear, so there is no bound.
     """
 
+    basis: ClassVar[Basis] = Basis.PROVED  # averaging is linear
+
     min_count: int = 1  # classes with fewer samples are left out: a statement about public counts
 
     def __post_init__(self) -> None:
         if self.min_count < 1:
             raise InvalidInput(f"min_count must be at least 1, got {self.min_count}")
-
-    @property
-    def basis(self) -> Basis:
-        """Averaging is linear: the bound is proved."""
-        return Basis.PROVED
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
         """The mean of each class that has enough samples."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -27,16 +28,13 @@ class ClassSums:
     counts are hidden at no extra cost; under replace-same-label counts are public and stay exact.
     """
 
+    basis: ClassVar[Basis] = Basis.PROVED  # summation is linear, and its shape is fixed
+
     classes: int
 
     def __post_init__(self) -> None:
         if self.classes < 1:
             raise InvalidInput(f"class sums need the public number of classes, got {self.classes}")
-
-    @property
-    def basis(self) -> Basis:
-        """Summation is linear and its shape is fixed: the bound is proved."""
-        return Basis.PROVED
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
         """One sum per class of the list; a class without samples has the sum 0."""
@@ -51,7 +49,8 @@ class ClassSums:
         """2R or √2·R, whatever the counts are."""
         return torch.full((len(sizes),), _UNIT[adjacency] * clip_norm, dtype=torch.float64)
 
-    def hides_counts(self, adjacency: Adjacency) -> bool:
+    @staticmethod
+    def hides_counts(adjacency: Adjacency) -> bool:
         """Counts are public only where a neighbour cannot change them."""
         return adjacency is not Adjacency.REPLACE_SAME_LABEL
 

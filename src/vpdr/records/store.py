@@ -32,6 +32,7 @@ class RunFolder:
         self.record = self.path / "record.json"
         self.checkpoint = self.path / "checkpoint.pt"
         self.ledgers = self.path / "ledgers"
+        self.failure = self.path / "failure.txt"  # why it ended early, until it succeeds
 
     def look(self, plan: Plan, *, resume: bool) -> dict[str, Any] | None:
         """The checkpoint to go on from, if there is one; a folder that holds a run is not entered anew."""

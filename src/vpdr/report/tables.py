@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vpdr.report.differences import ALL, NEAREST, OWN, difference, private, released
+from vpdr.report.differences import ALL, FUSED, NEAREST, OWN, difference, private, released
 from vpdr.report.numbers import DASH, percent, points, size
 
 PARTS = ("mean", "low", "high")
-TERMINAL = ("method", "epsilon", "level", OWN, ALL, NEAREST, f"difference.{ALL}", "relative_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,7 @@ COLUMNS = (
     Column(OWN, "Own classes, %", "accuracy of the framework's own predictor on a client's classes", PARTS),
     Column(ALL, "All classes, %", "accuracy of the framework's own predictor on all classes", PARTS),
     Column(NEAREST, "Nearest prototype, %", "all classes, by the cosine-nearest shared prototype", PARTS),
+    Column(FUSED, "Fused, %", "all classes, by the head and the shared prototypes together", PARTS),
 )
 FIGURES = (
     Column(
@@ -78,20 +78,26 @@ FIGURES = (
 
 
 def comparison_rows(setting: Mapping[str, Any], baseline: str | None) -> Comparison:
-    """The table of one setting of `summarise_runs`; the differences are left out without a baseline."""
-    gaps = _gaps(baseline) if baseline in setting["methods"] else ()
+    """The table of one setting of `summarise_runs`; without a baseline it has no differences.
+
+    The fused predictor has columns where any method has it.
+    """
+    fused = any(FUSED in each["metrics"] for each in setting["methods"].values())
+    shown = tuple(column for column in COLUMNS if fused or column.key != FUSED)
+    gaps = _gaps(baseline, fused=fused) if baseline in setting["methods"] else ()
     rows = []
     for method, summary in setting["methods"].items():
         found = [
             difference(setting, method, baseline, column.key.replace("difference.", "")) for column in gaps
         ]
         told = tuple(Cell(points(each), _raw(each)) for each in found)
-        rows.append((*_accuracies(method, summary), *told, *_figures(summary["metrics"])))
-    return Comparison((*COLUMNS, *gaps, *FIGURES), tuple(rows))
+        accuracies = _accuracies(summary["metrics"], shown)
+        rows.append((*_named(method, summary["privacy"]), *accuracies, *told, *_figures(summary["metrics"])))
+    return Comparison((*shown, *gaps, *FIGURES), tuple(rows))
 
 
-def _gaps(baseline: str | None) -> tuple[Column, ...]:
-    shown = {OWN: "own", ALL: "all", NEAREST: "nearest"}
+def _gaps(baseline: str | None, *, fused: bool) -> tuple[Column, ...]:
+    shown = {OWN: "own", ALL: "all", NEAREST: "nearest"} | ({FUSED: "fused"} if fused else {})
     paired = f"paired by seed, percentage points, 95 % interval; minus {baseline}'s own predictor"
     return tuple(
         Column(f"difference.{key}", f"{label.capitalize()} − {baseline}, points", paired, PARTS)
@@ -99,17 +105,20 @@ def _gaps(baseline: str | None) -> tuple[Column, ...]:
     )
 
 
-def _accuracies(method: str, summary: Mapping[str, Any]) -> tuple[Cell, ...]:
-    privacy, metrics = summary["privacy"], summary["metrics"]
+def _named(method: str, privacy: Mapping[str, Any]) -> tuple[Cell, ...]:
     budget = privacy["epsilon_budget"] if private(privacy) else None
     level = privacy["level"] if released(privacy) else "nothing released"
-    found = [metrics.get(name) for name in (OWN, ALL, NEAREST)]
     return (
         Cell(method or "this plan", (method,)),
         Cell(DASH if budget is None else f"{budget:g}", (budget,)),
         Cell(level, (level,)),
-        *(Cell(percent(each), _raw(each)) for each in found),
     )
+
+
+def _accuracies(metrics: Mapping[str, Any], shown: Sequence[Column]) -> Iterator[Cell]:
+    for column in shown:
+        if column.parts:
+            yield Cell(percent(metrics.get(column.key)), _raw(metrics.get(column.key)))
 
 
 def _figures(metrics: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -127,7 +136,7 @@ def _raw(measured: Mapping[str, Any] | None) -> tuple[float | str | None, ...]:
 
 
 def table_rows(table: Comparison) -> Iterator[tuple[str, ...]]:
-    """The texts line by line, for a table on a terminal."""
+    """The texts line by line."""
     for row in table.rows:
         yield tuple(cell.text for cell in row)
 

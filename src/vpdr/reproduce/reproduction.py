@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vpdr.engines.sweep import Job
+from vpdr.engines.sweep import Done, Job
 from vpdr.errors import InvalidInput
 from vpdr.privacy import Noise
 from vpdr.reproduce.catalogue import Study, load_study
@@ -69,33 +69,45 @@ def runs_of(study: Study) -> int:
     return len(study.seeds) * sum(len(cell.radii) for cell in cells_of(study, Wish(stand_in=True)))
 
 
-def _refuse_nothing(summary: Mapping[str, Any]) -> None:
-    """A page without any number is not written: it would replace one that has some."""
+def _empty(summary: Mapping[str, Any]) -> bool:
+    return not any(line["metrics"] for line in summary["lines"])
+
+
+def _refused(summary: Mapping[str, Any]) -> InvalidInput:
+    """Why a table has no number at all, from the user's own data where they were given."""
     lines = summary["lines"]
-    if not any(line["metrics"] for line in lines):
-        told = [line["why"] for line in lines if line["why"] is not None]
-        own = [line["why"] for line in lines if summary["datasets"][line["dataset"]]["given"] and line["why"]]
-        raise InvalidInput(f"{summary['id']}: nothing can be run: {(own or told or ['nothing measured'])[0]}")
+    told = [line["why"] for line in lines if line["why"] is not None]
+    own = [line["why"] for line in lines if summary["datasets"][line["dataset"]]["given"] and line["why"]]
+    return InvalidInput(f"{summary['id']}: nothing can be run: {(own or told or ['nothing measured'])[0]}")
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The summary and its files; None where it was stopped."""
+    """The summary and its files, None where there are none to write; and the runs that failed."""
 
     summary: Mapping[str, Any] | None
     files: tuple[Path, ...] = ()
+    failed: tuple[Done, ...] = ()
+    stopped: bool = False
 
 
 def reproduce(what: Reproduction, company: Company) -> Finished:
-    """Run what is missing, then write the page; a stopped or empty one is not written."""
+    """Run what is missing, then write the page; one that was stopped or would be empty is not written.
+
+    A page without any number would replace one that has some.
+    """
     if not what.jobs:
         reasons = dict.fromkeys(str(cell.why_not) for cell in what.cells)
         raise InvalidInput(f"{what.study.id}: nothing can be run ({'; '.join(reasons)}); add it, or --smoke")
     harvest = run_all(what.study, what.jobs, company)
-    if company.stop() and what.left:
-        return Finished(None)
+    failed = tuple(harvest.failed)
+    if company.stop() and what.left > len(failed):
+        return Finished(None, failed=failed, stopped=True)
     summary = summarise(what.study, what.wish, what.cells, harvest)
-    _refuse_nothing(summary)
+    if _empty(summary) and not failed:
+        raise _refused(summary)
+    if _empty(summary):
+        return Finished(None, failed=failed)
     scene = Scene(study=what.study, cells=what.cells, seed=summary["seeds"][0], runs=what.runs)
     figure = draw(scene, summary)
-    return Finished(summary, tuple(write_all(summary, figure, what.folder)))
+    return Finished(summary, tuple(write_all(summary, figure, what.folder)), failed)

@@ -8,7 +8,7 @@ from typing import Any
 from vpdr.engines.build import build
 from vpdr.engines.runner import never
 from vpdr.engines.sweep import Done, Job, sweep
-from vpdr.errors import VpdrError
+from vpdr.errors import VpdrError, one_line
 from vpdr.plan import Plan
 from vpdr.progress import Progress, quiet
 from vpdr.records import RunFolder
@@ -50,10 +50,22 @@ class Company:
 
 @dataclass(slots=True)
 class Harvest:
-    """What was measured so far, and why some plans could not start."""
+    """What was measured so far, and why some plans were not."""
 
     results: Results = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # identity of a plan -> why
+    failed: list[Done] = field(default_factory=list)  # those of them that should have run
+
+    def refuse(self, job: Job, error: Exception) -> None:
+        """A plan that cannot start; unless a user's mistake explains it, its run has failed."""
+        if not isinstance(error, VpdrError):
+            self.fail(Done(job, None, one_line(error)))
+        self.refused[job.plan.identity] = one_line(error)
+
+    def fail(self, done: Done) -> None:
+        """A run that has ended early."""
+        self.failed.append(done)
+        self.refused[done.job.plan.identity] = str(done.trouble)
 
 
 def jobs_of(cells: Sequence[Cell], seeds: Sequence[int], out: Path) -> list[Job]:
@@ -76,7 +88,7 @@ def finished(job: Job) -> bool:
 
 
 def run_all(study: Study, jobs: Sequence[Job], company: Company) -> Harvest:
-    """Read what is there, prepare the data of the rest once, run it."""
+    """Read what is there, prepare the data of the rest once, run it; a run that fails ends no other."""
     harvest = Harvest()
     todo = [job for job in jobs if not finished(job)]
     missing = {job.out for job in todo}
@@ -86,9 +98,11 @@ def run_all(study: Study, jobs: Sequence[Job], company: Company) -> Harvest:
     company.there(len(harvest.results))
     ready = list(_prepared(todo, harvest, company))
     workers = 1 if study.alone else min(company.workers, max(1, len(ready)))
-    for done in sweep(ready, workers=workers, resume=True, stop=company.stop):
+    for done in sweep(ready, workers=workers, resume=True, keep_going=True, stop=company.stop):
         if done.record is not None:
             _keep(harvest, study, done.job, done.record)
+        elif done.trouble is not None:
+            harvest.fail(done)
         company.after_run(done)
     return harvest
 
@@ -106,7 +120,7 @@ def _keep(harvest: Harvest, study: Study, job: Job, record: dict[str, Any]) -> N
 
 def _prepared(jobs: Sequence[Job], harvest: Harvest, company: Company) -> Iterator[Job]:
     """Jobs that can start; decoded pictures and features are cached here, once, for all workers."""
-    tried: dict[str, str | None] = {}
+    tried: dict[str, Exception | None] = {}
     for job in jobs:
         key = _data_key(job.plan)
         if key not in tried and not company.stop():
@@ -115,15 +129,15 @@ def _prepared(jobs: Sequence[Job], harvest: Harvest, company: Company) -> Iterat
         if trouble is None:
             yield job
         else:
-            harvest.refused[job.plan.identity] = trouble
+            harvest.refuse(job, trouble)
 
 
-def _trouble(plan: Plan, loading: Progress) -> str | None:
+def _trouble(plan: Plan, loading: Progress) -> Exception | None:
     """What keeps a plan from starting, if anything does."""
     try:
         build(plan, loading)
-    except VpdrError as error:
-        return " ".join(str(error).split())
+    except Exception as error:  # noqa: BLE001 - plans on other data can start all the same
+        return error
     return None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.errors import VpdrError
+from vpdr.records import RunFolder
 from vpdr.records.store import read_record
 from vpdr.reproduce.catalogue import ids
 from vpdr.reproduce.output import folder_of, read_summary
@@ -15,6 +16,7 @@ from vpdr.reproduce.verdicts import NOT_RUN
 
 DONE, PARTLY, MISSING = "done", "partly done", "missing"
 NOTHING = "nothing run"  # a page without a number
+FAILED = "failed"  # a run that ended early; the same command tries it again
 LONGEST = 70  # characters of a reason on a line
 _PATH = re.compile(r"(?<!\S)/\S*/(?=\S)")  # what leads to the last part of an absolute path
 
@@ -34,7 +36,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One run: finished, stopped half-way, or damaged."""
+    """One run: finished, stopped half-way, failed, or damaged."""
 
     identity: str
     state: str
@@ -105,9 +107,12 @@ def runs(out: Path) -> list[Run]:
 
 
 def _run(folder: Path) -> Run:
-    file = folder / "record.json"
+    home = RunFolder(folder)
+    file = home.record
+    if not file.exists() and home.failure.exists():
+        return Run(identity=folder.name, state=FAILED, words=home.failure.read_text().partition("\n")[0])
     if not file.exists():
-        begun = (folder / "checkpoint.pt").exists()
+        begun = home.checkpoint.exists()
         return Run(identity=folder.name, state=PARTLY if begun else MISSING, words="no record yet")
     try:
         return Run(identity=folder.name, state=DONE, words=_words(read_record(file)))

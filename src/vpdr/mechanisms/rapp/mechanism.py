@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,7 @@ from torch import Tensor
 from vpdr.checks import at_least
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms.admission import admit
-from vpdr.mechanisms.base import Array, Occasion
+from vpdr.mechanisms.base import Array, Facts, Occasion
 from vpdr.mechanisms.clipping import check_clip_norm
 from vpdr.mechanisms.perturb import single
 from vpdr.mechanisms.rapp.centres import heard_centres, moved_moment, next_centres, reseeded, spread_out
@@ -40,6 +41,8 @@ class Rapp:
     count; where a neighbour could change a count, the count is noisy too. It makes its own sums: the rule of
     the occasion is not used.
     """
+
+    facts: ClassVar[Facts] = Facts(staged=True)
 
     clip_norm: float  # R of the first stage: about the norm of a feature; later ones find their own
     noise_multiplier: float  # of all stages together

@@ -41,7 +41,14 @@ class Scene:
 
 def draw(scene: Scene, summary: Summary) -> "Figure":
     """The study's picture; claims and data that it rests on go into the summary."""
-    return _PICTURES[scene.study.kind](scene, summary)
+    kind = scene.study.kind
+    if kind in _OF_ONE_RUN and not _measured(summary, scene.study.headline):
+        return dots(summary)
+    return _PICTURES[kind](scene, summary)
+
+
+def _measured(summary: Summary, method: str) -> bool:
+    return any(line["method"] == method and line["metrics"] for line in summary["lines"])
 
 
 def _table(_: Scene, summary: Summary) -> "Figure":
@@ -100,3 +107,4 @@ _PICTURES: dict[str, Callable[[Scene, Summary], "Figure"]] = {
     "correlation": _correlation,
     "tsne": _tsne,
 }
+_OF_ONE_RUN = ("correlation", "tsne")  # the headline's run is played again: it must have come to its end
