@@ -15,6 +15,7 @@ from vpdr.client.parts import Habits, Model, Promise, Samples, Shard
 from vpdr.client.paths import path_heard, through
 from vpdr.client.private_training import trainer_of
 from vpdr.client.sleep import packed, woken
+from vpdr.client.usual import usual
 from vpdr.encoder import seed_dropout
 from vpdr.finetune import Guide, Regulariser
 from vpdr.frameworks import Framework, Path
@@ -142,9 +143,9 @@ class Client:
         return self.encoding.all(samples)
 
     def released_features(self, samples: Samples) -> Float[Tensor, "n d"]:
-        """The same samples on the path whose prototypes are shared."""
+        """The same samples on the path whose prototypes are shared; what training did cannot make it fail."""
         if self.promise.encoder.trained:
-            return self.personal_features(samples)
+            return usual(self.personal_features(samples))
         return samples.public if self.path is None else through(self.path, samples.public)
 
     @property

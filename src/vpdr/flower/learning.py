@@ -19,19 +19,31 @@ def learnt(
     """Fine-tune on a broadcast that was checked; where that fails, the client as it was before.
 
     Guarantee: whether training failed, which samples and a server's settings decide together, changes no
-    part of the reply but measurements that the owner lets out anyway: neither what was paid nor the terms of
-    later releases. The owner finds it in the log.
+    part of the reply but measurements that the owner lets out anyway: neither what was paid, nor the terms of
+    later releases, nor, where training is private, the encoder that makes them. The owner finds it in the log.
     """
     try:
         losses = dict(client.finetune(heard, t))
         _check_health(client, losses)
     except Exception as error:  # noqa: BLE001 - it may depend on samples
         note(f"round {t} was not learnt from: {type(error).__name__}: {error}")
-        paid, client = client.ledger.entries, anew()
-        client.ledger.entries = list(paid)  # training is paid for before it can fail, and stays paid
-        client.heard = heard  # it is public, and what later releases may build on
-        return client, {}
+        return _restored(client, heard, anew), {}
     return client, losses
+
+
+def _restored(failed: Client, heard: Any, anew: Callable[[], Client]) -> Client:
+    """The client before the failure, with all that was paid for since.
+
+    A private encoder goes on from the steps that it has taken, however many: they are outputs. To take them
+    back because of a loss, a head or a clean feature would be a choice between outputs that nobody paid for.
+    """
+    client = anew()
+    client.ledger.entries = list(failed.ledger.entries)  # training is paid before it can fail, and stays paid
+    client.heard = heard  # it is public, and what later releases may build on
+    if client.trainer and failed.trainer:
+        client.model.encoder.load_state_dict(failed.model.encoder.state_dict())
+        client.trainer.resume(failed.trainer.state())
+    return client
 
 
 def measured(client: Client, tested: bool, note: Note) -> dict[str, Any]:
@@ -49,11 +61,17 @@ class _Broken(VpdrError):
 
 @torch.no_grad()
 def _check_health(client: Client, losses: Mapping[str, float]) -> None:
-    """Finite settings and broadcasts can still break a model; then no release may be made with it."""
+    """Finite settings and broadcasts can still break a model; then it is not kept.
+
+    Where training is private this judges the head alone, which makes no release.
+    """
     if not all(math.isfinite(value) for value in losses.values()):
         raise _Broken("the losses are not finite")
-    for part in (client.model.encoder, client.model.head):
+    judged = [client.model.head] if client.trainer else [client.model.encoder, client.model.head]
+    for part in judged:
         if not all(bool(torch.isfinite(values).all()) for values in part.state_dict().values()):
             raise _Broken("the model did not survive it")
+    if client.trainer:
+        return
     if not bool(torch.isfinite(client.personal_features(client.shard.train)).all()):
         raise _Broken("the encoder's features are not finite")
