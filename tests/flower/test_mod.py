@@ -22,6 +22,7 @@ mechanisms = ["igpp"]
 rounds = 2
 guarantee = "conditional"
 """
+PUBLIC = POLICY + '[data]\nencoder = "public"\n'
 LABELS = np.arange(40) % 4
 
 
@@ -63,6 +64,7 @@ def test_only_private_prototypes_leave(tmp_path: Path) -> None:
     vectors, labels = reply.content["prototypes"].to_numpy_ndarrays()
     assert (vectors.shape, labels.tolist()) == ((4, 6), [0, 1, 2, 3])
     assert paid(tmp_path) == 1
+    assert not (tmp_path / "refusals.log").exists()
 
 
 def test_measurements_leave_if_the_owner_says_so(tmp_path: Path) -> None:
@@ -111,7 +113,8 @@ def nan(message, context):
         (failing, {}, POLICY, "failed"),
         (complaining, {}, POLICY, "failed"),
         (empty, {}, POLICY, "no-private-record"),
-        (nan, {}, POLICY, "failed"),
+        (nan, {}, PUBLIC, "failed"),
+        (nan, {"classes": 2}, POLICY, "failed"),
         (honest, {}, "", "no-policy"),
         (honest, {}, "name = 3", "no-policy"),
         (honest, {"mechanism": "none"}, POLICY, "mechanism"),
@@ -151,6 +154,41 @@ def test_an_owner_may_say_that_features_were_computed_from_broadcasts(tmp_path: 
     assert "stays as it is, got transcript" in (tmp_path / "b" / "refusals.log").read_text()
     fixed = told.replace("transcript", "public")
     assert replies(tmp_path / "c", honest, policy=fixed, **staged)[0].has_content()
+
+
+def gained(gain: float, kind: type = np.float32):
+    """An honest app: its features are its samples, times a number that the server broadcast."""
+
+    def inner(message, context):
+        from flwr.app import Array, ArrayRecord
+
+        reply = honest(message, context)
+        vectors, labels = reply.content["private"].to_numpy_ndarrays()
+        with np.errstate(over="ignore"):
+            made = vectors.astype(kind) * kind(gain)
+        reply.content["private"] = ArrayRecord({"vectors": Array(made), "labels": Array(labels)})
+        return reply
+
+    return inner
+
+
+@pytest.mark.parametrize("encoder", ["transcript", "personal"])
+@pytest.mark.parametrize(("gain", "kind"), [(1e20, np.float32), (1.5e38, np.float32), (3e4, np.float16)])
+def test_a_gain_of_the_server_asks_nothing_for_free(tmp_path: Path, encoder: str, gain, kind) -> None:
+    policy = POLICY + f'[data]\nencoder = "{encoder}"\n'
+    (reply,) = replies(tmp_path, gained(gain, kind), policy=policy)
+    assert reply.has_content()
+    vectors, _ = reply.content["prototypes"].to_numpy_ndarrays()
+    assert np.isfinite(vectors).all()
+    assert paid(tmp_path) == 1
+    assert "were brought back" in (tmp_path / "refusals.log").read_text()
+
+
+def test_without_budget_no_gain_is_tried(tmp_path: Path) -> None:
+    policy = POLICY + '[data]\nencoder = "transcript"\n'
+    replies(tmp_path, honest, times=2, policy=policy)
+    reasons = {replies(tmp_path, gained(gain))[0].error.reason for gain in (1.0, 1.5e38)}
+    assert reasons == {"budget"}
 
 
 def test_an_error_after_looking_at_data_is_paid(tmp_path: Path, monkeypatch) -> None:

@@ -46,8 +46,8 @@ class PrivateTrainer:
     def learn(self, samples: Samples, loss: LossOf, noise: NoiseSource, ledger: Ledger, t: int) -> bool:
         """Pay for the steps of a round, then take them; without budget the encoder stays as it is.
 
-        A failure may have paid for steps that were lost. As long as this ledger has them they are not repeated
-        at the expense of releases; a crash that takes a run's ledger back lets them be paid for twice.
+        A failure may lose steps that were paid for. As long as this ledger has them, they are not repeated at
+        the expense of releases; a crash that takes a run's ledger back lets them be paid for twice.
         """
         receipt = self.plan.receipt(noise)
         if ledger.steps + len(receipt.events) > self.plan.planned:

@@ -20,7 +20,7 @@ def learnt(
 
     Guarantee: whether training failed, which samples and a server's settings decide together, changes no
     part of the reply but measurements that the owner lets out anyway: neither what was paid, nor the terms of
-    later releases, nor, where training is private, the encoder that makes them. The owner finds it in the log.
+    later releases, nor, where training is private, their encoder. The owner finds it in the log.
     """
     try:
         losses = dict(client.finetune(heard, t))

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from vpdr.client.usual import usual
 from vpdr.engines.promises import promise_of
-from vpdr.flower.client_app import guarded
+from vpdr.errors import InvalidInput
+from vpdr.flower.client_app import guarded, noted
 from vpdr.flower.home import Home
 from vpdr.flower.judgement import judge
 from vpdr.flower.policy import Policy
@@ -37,9 +41,14 @@ class PrototypePrivacyMod:
 
     Guarantee: a reply holds prototypes that were paid to the ledger of the node's owner before, or one code.
     ε, δ, adjacency, what kind of encoder it is, and everything else that protects come from the owner's
-    policy; `rounds` only says over how many releases they are spread. Data that cannot be released at all are
-    refused for nothing; an error after that costs what the release would have cost. Measurements pass where
-    the policy's `metrics` is "everything". The folder is bound to the number of labels of each class only.
+    policy; `rounds` only says over how many releases they are spread. Measurements pass where the policy's
+    `metrics` is "everything". The folder is bound to the number of labels of each class only.
+
+    Before it is paid the mod looks at shapes and labels, which no server moves, and refuses for nothing what
+    cannot be released; at values only of an encoder that is declared public. Any other a server may have made
+    steep: there every value is brought within usual numbers, so that no sample can make a release fail, and
+    an error costs what the release would have cost. What the app does before is its own: it must hand over
+    all samples and must not fail on any, since a server sees whether it did.
     """
 
     classes: int
@@ -126,13 +135,28 @@ class PrototypePrivacyMod:
                 noise=promise.noise(policy.name, t, Purpose.RELEASE),
                 memory=saved["memory"],
             )
-            admitted = admit(features.vectors, features.labels, occasion)
+            _check_outside(features, occasion)
             planned = promise.mechanism.planned(occasion)
             purse.charge(planned, round=t)  # first: an error after the look could tell what was not paid for
-            made = promise.mechanism.release(admitted.vectors, admitted.labels, occasion)
+            made = promise.mechanism.release(_usual(features.vectors, home), features.labels, occasion)
             upload = made.paid_with(planned)
             home.save(run, {"releases": t, "memory": dict(made.memory)})
             return upload
+
+
+def _check_outside(features: Features, occasion: Occasion) -> None:
+    """Refuse what can be refused for nothing: it is the same whatever a server sends."""
+    fixed = occasion.encoder.fixed
+    admit(features.vectors if fixed else torch.zeros_like(features.vectors), features.labels, occasion)
+
+
+def _usual(vectors: Float[Tensor, "n d"], home: Home) -> Float[Tensor, "n d"]:
+    """Features that every mechanism admits; the owner reads of those that were none."""
+    shown = usual(vectors)
+    if strange := int((shown != vectors).any(dim=1).sum()):
+        told = f"{strange} of {len(shown)} features held NaN, infinity or numbers beyond 1e15: "
+        noted(home, InvalidInput(told + "they were brought back, check the app and what it was sent"))
+    return shown
 
 
 def _run(context: "Context") -> str:

@@ -11,7 +11,7 @@ class Code(StrEnum):
     Guarantee: all but three are decided from the policy, the plan, the messages and the ledger. `other-data`
     and `own-data` speak of the owner's source as a whole, the same whatever a server sends. `failed` is what
     nobody foresaw, and the only one that samples and a server's settings could decide together: training,
-    measuring and broadcasts, where such errors were found, do not end in it.
+    measuring, broadcasts and features, where such errors were found, do not end in it.
     """
 
     NO_POLICY = "no-policy"
