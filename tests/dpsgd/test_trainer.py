@@ -72,6 +72,31 @@ def test_neighbours_move_the_sum_by_no_more_than_stated(adjacency) -> None:
     assert 0.1 * reach < apart <= reach * (1 + 1e-6)
 
 
+def test_a_teacher_of_nothing_but_rounding_tells_no_place() -> None:
+    """Under add-remove the others move up: hidden units that cancel must not make their gradients another."""
+    settings = ("framework.kind=mpft", "budget.adjacency=add-remove", "release.summariser=sums")
+    client, broadcast = answered(private(*settings, "train.gradient_clip=1e-6", "framework.mpft.weight=1.0"))
+    dim, classes = client.shard.train.public.shape[1], client.habits.classes
+    rng = torch.Generator().manual_seed(0)
+    public, labels = torch.randn(200, dim, generator=rng), torch.arange(200) % classes
+    each = torch.randn(36, dim, generator=rng)
+    out = torch.zeros(classes, 37)
+    out[0] = 1e7 * torch.tensor([1.0] * 36 + [-1.0])
+    hostile = dataclasses.replace(
+        broadcast,
+        parameters={
+            **broadcast.parameters,
+            "hidden.weight": torch.cat([each, each.sum(0)[None]]),
+            "hidden.bias": torch.tensor([30.0] * 36 + [30.0 * 36]),
+            "out.weight": out,
+            "out.bias": torch.zeros(classes),
+        },
+    )
+    whole = summed(client, hostile, Samples(public, labels))
+    less = summed(client, hostile, Samples(public[1:], labels[1:]))
+    assert float((whole - less).norm()) <= 1e-6 * (1 + 1e-6)
+
+
 def test_a_sample_that_overflows_moves_nothing() -> None:
     client, broadcast = answered(private())
     train = client.shard.train

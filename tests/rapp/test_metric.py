@@ -107,6 +107,20 @@ def test_a_sample_is_mapped_the_same_whoever_else_is_there() -> None:
         assert torch.equal(shaped.into(x[:count]), whole[:count])
 
 
+@pytest.mark.parametrize("kept", [2, 7, 64, 69, 70, 71, 200])
+def test_a_sample_is_mapped_the_same_wherever_it_stands(kept: int) -> None:
+    """Where one can go, all others move up."""
+    x = torch.randn(600, 301, generator=Streams(1).draw("x"), dtype=torch.float64)
+    for shaped in (Geometry.random(301, kept, Streams(2).draw("space")), elliptical(301, kept)):
+        whole = shaped.into(x)
+        assert torch.equal(shaped.into(x[1:]), whole[1:])
+        assert torch.equal(shaped.into(x[3:]), whole[3:])
+
+
+def test_no_sign_is_left_to_the_machine() -> None:
+    assert bool((elliptical(60, 20).inward.diagonal() > 0).all())
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     seed=seeds,

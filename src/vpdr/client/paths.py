@@ -9,7 +9,6 @@ from torch import Tensor
 from vpdr.frameworks import Framework, Path
 from vpdr.privacy import EncoderKind
 
-AT_ONCE = 256
 MOST = 1e15  # of a coordinate; beyond it, squares and sums in single precision could overflow on some samples
 
 
@@ -24,13 +23,13 @@ def path_heard(encoder: EncoderKind, framework: Framework[Any], heard: Any) -> P
 def through(path: Path, public: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Each sample's public feature on the path.
 
-    Guarantee: a function of that one feature and of the path. Batches always have the same number of rows,
-    so that rounding cannot tell how many samples there are; and whatever was broadcast, the outcome is a
-    usual number, so that no failure of a release can depend on a sample.
+    Guarantee: a function of that one feature and of the path, to the last bit. Samples go one by one: how a
+    row of a product is rounded may depend on its place among the others, and a hostile path can make a
+    feature of nothing but rounding. Whatever was broadcast, the outcome is a usual number, so that no
+    failure of a release can depend on a sample.
     """
-    shown = torch.empty_like(public)
-    for rows in torch.arange(len(public)).split(AT_ONCE):
-        batch = public.new_zeros(AT_ONCE, public.shape[1])
-        batch[: len(rows)] = public[rows]
-        shown[rows] = path(batch)[: len(rows)].nan_to_num().clamp(-MOST, MOST)
+    shown, alone = torch.empty_like(public), public.new_empty(1, public.shape[1])
+    for row, feature in enumerate(public):
+        alone[0] = feature
+        shown[row] = path(alone)[0].nan_to_num().clamp(-MOST, MOST)
     return shown

@@ -13,7 +13,7 @@ from vpdr.encoder import PersonalEncoder
 from vpdr.encoder.adapters import seeded_linear
 from vpdr.mechanisms import NoiseSource
 from vpdr.mechanisms.gradients import PrivateSteps, clipped_sums
-from vpdr.privacy import BudgetExceeded, EncoderKind, Gaussian, Ledger
+from vpdr.privacy import Adjacency, BudgetExceeded, EncoderKind, Gaussian, Ledger
 from vpdr.types import Losses, Step
 
 LossOf: TypeAlias = Callable[[Step], Losses]
@@ -29,7 +29,8 @@ class PrivateTrainer:
 
     def __init__(self, encoder: PersonalEncoder, plan: PrivateSteps, habits: Habits, head: nn.Linear) -> None:
         require_opacus()
-        self.plan, self.rows = plan, habits.batch
+        # where a sample can go, the others move up: rounding must not tell, whatever a server's loss is
+        self.plan, self.rows = plan, 1 if plan.adjacency is Adjacency.ADD_REMOVE else habits.batch
         self.model = _Both(encoder, head)
         self.optimiser = habits.optimiser(self.model)
         self.steps = 0  # that the encoder has taken, paid or not

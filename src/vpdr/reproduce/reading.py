@@ -127,8 +127,9 @@ def _last_error(record: Record) -> Reading:
     last: dict[str, float] = {}
     for each in record["rounds"]:
         told = {name: client["release"].get("relative_error") for name, client in each["clients"].items()}
-        last |= {name: error for name, error in told.items() if _finite([error])}
-    return {"relative_error": statistics.fmean(last.values())} if last else {}
+        last |= {name: error for name, error in told.items() if error is not None}
+    known = _finite(last.values())
+    return {"relative_error": statistics.fmean(known)} if known else {}
 
 
 def _released(record: Record, names: tuple[str, ...]) -> Reading:

@@ -50,8 +50,9 @@ class Reproduction:
 
     @property
     def folder(self) -> Path:
-        """Where the page goes."""
-        return folder_of(self.out, self.study.id, smoke=self.wish.smoke)
+        """Where the page goes; one of some points only never writes over a whole one."""
+        whole = folder_of(self.out, self.study.id, smoke=self.wish.smoke)
+        return whole.with_name(f"{whole.name}-points") if self.wish.points else whole
 
     @property
     def left(self) -> int:

@@ -123,7 +123,8 @@ def _prepared(jobs: Sequence[Job], harvest: Harvest, company: Company) -> Iterat
     tried: dict[str, Exception | None] = {}
     for job in jobs:
         key = _data_key(job.plan)
-        if key not in tried and not company.stop():
+        known = key in tried and (tried[key] is None or isinstance(tried[key], VpdrError))
+        if not known and not company.stop():  # what nobody foresaw may be this plan's own trouble
             tried[key] = _trouble(job.plan, company.loading)
         trouble = tried.get(key)
         if trouble is None:

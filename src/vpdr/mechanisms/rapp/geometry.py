@@ -75,6 +75,9 @@ class Geometry:
         scales = (strong / strong.mean()).sqrt()
         # Equal noise looks the same from everywhere, so u may be turned: a triangle is half of the work.
         turn, triangle = torch.linalg.qr((basis / scales).T)
+        # left open by the factorisation, so that machines may differ
+        signs = torch.where(triangle.diagonal() < 0, -1.0, 1.0).double()
+        turn, triangle = turn * signs, signs[:, None] * triangle
         offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
         shrinks = float(strong.sum() / (math.sqrt(len(strong)) * values.norm()))
         return cls(triangle.T.contiguous(), turn.T @ (basis * scales).T, offset, shrinks)
@@ -97,8 +100,9 @@ class Geometry:
         if self.is_plain:
             return vectors
         parts, offset = _parts(self.inward), self.offset.float()
-        # Whole groups of rows: how a product of few rows is rounded would depend on how many there are.
-        mapped = torch.empty(_GROUP * math.ceil(len(vectors) / _GROUP), self.dims[1])
+        # Whole groups of rows and columns: how a row of a small product is rounded would depend on how many
+        # there are, and on its place among them.
+        mapped = torch.empty(_GROUP * math.ceil(len(vectors) / _GROUP), _COLUMNS * len(parts))
         for rows, out in zip(vectors.split(_ROWS), mapped.split(_ROWS), strict=True):
             moved = torch.zeros(len(out), self.dims[0])
             moved[: len(rows)] = rows
@@ -107,7 +111,7 @@ class Geometry:
                 torch.mm(moved[:, first:], part, out=columns)
         if not bool(mapped.sum().isfinite()):
             mapped = torch.where(mapped.isfinite().all(dim=1, keepdim=True), mapped, 0.0)
-        return mapped[: len(vectors)]
+        return mapped[: len(vectors), : self.dims[1]].contiguous()
 
     def back(self, vectors: Float[Tensor, "n r"]) -> Float[Tensor, "n d"]:
         """The point of the feature space that is meant."""
@@ -125,7 +129,9 @@ def _parts(inward: Float[Tensor, "d r"]) -> list[tuple[int, Float[Tensor, "k c"]
     parts = []
     for columns in inward.float().split(_COLUMNS, dim=1):
         first = int(columns.any(dim=1).int().argmax())
-        parts.append((first, columns[first:].contiguous()))
+        whole = torch.zeros(len(columns) - first, _COLUMNS)
+        whole[:, : columns.shape[1]] = columns[first:]
+        parts.append((first, whole))
     return parts
 
 
