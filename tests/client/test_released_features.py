@@ -5,8 +5,7 @@ import torch
 
 from tests.engines.conftest import tiny
 from vpdr.client import Client
-from vpdr.client.paths import MOST
-from vpdr.client.usual import usual
+from vpdr.client.usual import MOST, usual
 from vpdr.engines.build import build
 
 KINDS = {

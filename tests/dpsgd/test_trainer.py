@@ -189,3 +189,12 @@ def test_without_noise_it_learns() -> None:
     before = loss()
     assert client.trainer.learn(client.shard.train, losses, Silent(), client.ledger, 1)
     assert loss() < 0.7 * before
+
+
+def test_an_accounted_encoder_feels_no_place() -> None:
+    client, _ = answered(private("budget.adjacency=add-remove", "release.summariser=sums", "model.width=6"))
+    moved(client)
+    samples = Samples(torch.randn(90, client.shard.train.public.shape[1]), torch.zeros(90, dtype=torch.int64))
+    whole, less = (client.released_features(samples.take(torch.arange(n, 90))) for n in (0, 1))
+    assert torch.equal(whole[1:], less)
+    torch.testing.assert_close(whole, client.personal_features(samples))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.engines.conftest import tiny
 from vpdr.client import Client, Samples, Shard
-from vpdr.client.paths import MOST, through
+from vpdr.client.paths import through
+from vpdr.client.usual import MOST
 from vpdr.engines.build import build
 from vpdr.frameworks.teacher import Teacher, adapted
 from vpdr.rng import Streams

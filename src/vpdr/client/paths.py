@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vpdr.client.usual import usual
 from vpdr.frameworks import Framework, Path
 from vpdr.privacy import EncoderKind
-
-MOST = 1e15  # of a coordinate; beyond it, squares and sums in single precision could overflow on some samples
 
 
 def path_heard(encoder: EncoderKind, framework: Framework[Any], heard: Any) -> Path | None:
@@ -31,5 +30,5 @@ def through(path: Path, public: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     shown, alone = torch.empty_like(public), public.new_empty(1, public.shape[1])
     for row, feature in enumerate(public):
         alone[0] = feature
-        shown[row] = path(alone)[0].nan_to_num().clamp(-MOST, MOST)
-    return shown
+        shown[row] = path(alone)[0]
+    return usual(shown)

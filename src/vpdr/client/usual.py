@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.client.paths import MOST
+MOST = 1e15  # of a coordinate; beyond it, squares and sums in single precision could overflow on some samples
 
 
 def usual(features: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
