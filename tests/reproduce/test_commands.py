@@ -128,6 +128,14 @@ def test_a_stopped_reproduction_goes_on(tmp_path: Path) -> None:
     assert before.items() <= records(tmp_path).items()
 
 
+def test_some_points_have_a_page_of_their_own(tmp_path: Path) -> None:
+    wish = Wish(settings=SMALL, smoke=True, seeds="0", points=("alpha=0.1, eps=0.5",))
+    some = Reproduction.of("strict", wish, tmp_path)
+    assert {cell.place.point for cell in some.cells} == {"alpha=0.1, eps=0.5"}
+    assert some.folder == tmp_path / "strict-smoke-points"
+    assert Reproduction.of("strict", replace(wish, points=()), tmp_path).folder == tmp_path / "strict-smoke"
+
+
 @pytest.mark.parametrize("name", ["fig-corr", "fig-dcr", "fig-tsne", "fig-budget", "time"])
 def test_a_figure_is_drawn(name: str, tmp_path: Path, capsys) -> None:
     assert run(name, "--smoke", "--seeds", "0", "--out", str(tmp_path), "--json") == 0
