@@ -29,7 +29,7 @@ def find_summaries(places: Sequence[Path]) -> Found:
             raise InvalidInput(f"there is no {place}; name a folder of summaries (ID.json), or the files")
         found += [_pictured(file) for file in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
         for file in _below(place):
-            summary = _pictured(file)
+            summary = {**_pictured(file), "name": file.parent.name}  # ID, or ID-points
             if summary["smoke"]:
                 smoke.append(file)
             else:
