@@ -30,7 +30,7 @@ lint: $(READY) ## style, types, import rules, lengths
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/architecture
 
-statistics: $(READY) ## long statistical tests (half a minute)
+statistics: $(READY) ## long statistical tests (some minutes)
 	$(BIN)/python -m pytest -m statistics
 
 embedded: $(READY) ## every framework on real digits with the real backbone (some minutes)
