@@ -7,7 +7,7 @@ from vpdr.report.summary import interval
 from vpdr.reproduce.catalogue import load_study
 from vpdr.reproduce.cells import cells_of
 from vpdr.reproduce.choosing import choose
-from vpdr.reproduce.summary import summarise
+from vpdr.reproduce.summary import _apart, summarise
 from vpdr.reproduce.verdicts import Contrast, contrast_verdict, verdict
 from vpdr.reproduce.wish import Wish
 
@@ -102,3 +102,28 @@ def test_a_line_that_no_axis_changes_is_run_once(tmp_path) -> None:
     alone = [cell for cell in cells if cell.place.method == "local" and cell.base is not None]
     assert len(alone) == 1
     assert len({place.framework for place in alone[0].places}) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "apart"),
+    [
+        ("table1", ("run.measure_every=20",), ["other backbone (efficientnet_lite0)"]),
+        ("table1", ("train.lr=0.1",), ["other backbone (efficientnet_lite0)", "changed settings"]),
+        (
+            "table1",
+            ('benchmark.domains=["mnist","usps"]',),
+            ["other backbone (efficientnet_lite0)", "2 of 4 domains"],
+        ),
+        (
+            "fig-tsne",
+            ('benchmark.domains=["mnist","usps"]',),
+            ["other backbone (efficientnet_lite0)", "changed settings"],
+        ),
+    ],
+)
+def test_a_line_says_how_far_its_setting_is_from_the_papers(name, settings, apart, tmp_path) -> None:
+    study = load_study(name)
+    wish = Wish(data={"digits": tmp_path}, backbones=("efficientnet_lite0",), settings=settings)
+    domains = wish.wanted.get("benchmark", {}).get("domains", ["mnist", "usps", "svhn", "syn"])
+    metrics = dict.fromkeys(domains if name == "table1" else ["T=20 mnist", "T=20 usps"])
+    assert _apart(wish, {"dataset": study.datasets[0], "metrics": metrics}) == apart

@@ -109,9 +109,6 @@ def _judged(study: Study, line: Line, pairs: Sequence[Mapping[str, Any]]) -> dic
     return {"difference": None if paper is None else ours["mean"] - paper, "verdict": found}
 
 
-_NO_CHANGE = ("benchmark.domains=", "run.measure_every=")  # told as domains; changes no result
-
-
 def _apart(wish: Wish, line: Mapping[str, Any]) -> list[str]:
     """In what a line's setting differs from the paper's, whatever the numbers say."""
     if wish.smoke:
@@ -120,9 +117,11 @@ def _apart(wish: Wish, line: Mapping[str, Any]) -> list[str]:
     ours = wish.backbone_of(line["dataset"])
     ran = [name for name in own["domains"] if name in line.get("metrics", {})]
     found = [] if ours == own["backbone"] else [f"other backbone ({ours})"]
+    idle = ["run.measure_every="]  # it changes no result
     if ran and len(ran) < len(own["domains"]):
         found.append(f"{len(ran)} of {len(own['domains'])} domains")
-    changed = [text for text in wish.settings if not text.startswith(_NO_CHANGE)]
+        idle.append("benchmark.domains=")
+    changed = [text for text in wish.settings if not text.startswith(tuple(idle))]
     return [*found, "changed settings"] if changed else found
 
 
