@@ -1,5 +1,6 @@
 """Test features in two dimensions, after the first and the last round."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -56,5 +57,5 @@ def tsne(summary: Mapping[str, Any], found: list[dict[str, Any]], method: str) -
         axes.scatter(points[:, 0], points[:, 1], c=each["labels"], cmap="tab10", s=5, linewidths=0)
         right = metrics[f"T={each['round']} {each['client']}"]["mean"]
         axes.set(title=f"{each['client']}, T = {each['round']}: {right:.2f} %", xticks=[], yticks=[])
-    figure.suptitle(heading(summary), fontsize=10)
+    figure.suptitle(textwrap.fill(heading(summary), 30 * len(clients)), fontsize=10)
     return figure
