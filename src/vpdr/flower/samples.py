@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.client import Samples, Shard
+from vpdr.client.usual import MOST
 from vpdr.engines.seats import Seat, Seats, seat_at, seats_of
 from vpdr.engines.trunks import member_of
 from vpdr.errors import InvalidInput
@@ -24,7 +25,6 @@ from vpdr.plan.values import merged
 from vpdr.progress import quiet
 from vpdr.rng import Streams
 
-MOST_FEATURE = 1e15  # beyond it, squares and sums in single precision could break a model on some samples
 _BLOCK, _BLOCKS = 4096, 16  # of a large file in a folder; small ones, and files of features, count in full
 
 
@@ -86,8 +86,8 @@ def _samples(rows: np.ndarray, labels: np.ndarray, classes: int) -> Samples:
         raise InvalidInput(f"expected [n d] and n whole numbers, got {rows.shape} and {labels.shape}")
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         raise InvalidInput(f"expected labels from 0 to {classes - 1}, got some outside of it")
-    if not bool((np.abs(rows) <= MOST_FEATURE).all()):
-        raise InvalidInput(f"expected features of at most {MOST_FEATURE:g}, got NaN or larger ones")
+    if not bool((np.abs(rows) <= MOST).all()):
+        raise InvalidInput(f"expected features of at most {MOST:g}, got NaN or larger ones")
     public: Float[Tensor, "n d"] = torch.from_numpy(rows.astype(np.float32))
     known: Int[Tensor, " n"] = torch.from_numpy(labels.astype(np.int64))
     return Samples(public, known)

@@ -99,10 +99,10 @@ class Mpft(Ordinary):
         self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
     ) -> tuple[Teacher, ServerMemory]:
         """Some more epochs of the same model on this round's prototypes (Eq. 3)."""
-        settled, pooled = self.on_path and memory["optimiser"]["steps"] > 0, pool(uploads, now)
+        settled = self.on_path and memory["optimiser"]["steps"] > 0
         if settled:
-            pooled = pool([_lifted(upload, memory["model"]) for upload in uploads], now)
-        clear = cleaned(pooled, now.classes)
+            uploads = [_lifted(upload, memory["model"]) for upload in uploads]
+        clear = cleaned(pool(uploads, now), now.classes)
         told = ops.single(clear.each)
         if len(told.labels):
             memory = self._trained(memory, told, now, head_only=settled)

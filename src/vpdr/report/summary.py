@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scipy.special import stdtrit
@@ -32,7 +32,7 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
             if average is not None:
                 found[f"{scope}.{name}"] = average
     for name in RELEASE_FIGURES:
-        values = list(_released(record, name))
+        values = released(record, name)
         if values:
             found[name] = statistics.fmean(values)
     for kind, attack in record.get("attacks", {}).items():
@@ -42,13 +42,10 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _released(record: Mapping[str, Any], name: str) -> Iterable[float]:
+def released(record: Mapping[str, Any], name: str) -> list[float]:
     """A diagnostic over all rounds and clients in which something was released."""
-    for each in record["rounds"]:
-        for client in each["clients"].values():
-            value = client["release"].get(name)
-            if value is not None and math.isfinite(value):
-                yield value
+    told = (client["release"].get(name) for each in record["rounds"] for client in each["clients"].values())
+    return [value for value in told if value is not None and math.isfinite(value)]
 
 
 def summarise_runs(

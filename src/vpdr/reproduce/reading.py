@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from vpdr.report.summary import released
+
 Record: TypeAlias = Mapping[str, Any]
 Reading: TypeAlias = dict[str, float]
 
@@ -133,14 +135,8 @@ def _last_error(record: Record) -> Reading:
 
 
 def _released(record: Record, names: tuple[str, ...]) -> Reading:
-    found = {}
-    for name in names:
-        values = _finite(
-            client["release"].get(name) for each in record["rounds"] for client in each["clients"].values()
-        )
-        if values:
-            found[name] = statistics.fmean(values)
-    return found
+    told = {name: released(record, name) for name in names}
+    return {name: statistics.fmean(values) for name, values in told.items() if values}
 
 
 def _finite(values: Any) -> list[float]:
