@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from tests.frameworks.framework_cases import CLASSES, DIM, now
-from vpdr.client.fused import class_distances, combined, fitted_width
 from vpdr.frameworks import FRAMEWORKS, FedProto, ops
 from vpdr.frameworks.denoise import cleaned
 from vpdr.frameworks.pool import pool
@@ -101,38 +100,3 @@ def test_without_published_noise_nothing_changes() -> None:
     broadcast, _ = FedProto().generate(told, {}, now(told))
     assert broadcast.variances is None
     torch.testing.assert_close(broadcast.vectors, torch.stack([t.vectors for t in told]).mean(0))
-
-
-def test_fused_by_hand() -> None:
-    """Three classes, of which the client has 0 and 1 in equal parts."""
-    guess = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.4, 0.4, 0.2]], dtype=torch.float64).log()
-    logits = torch.tensor([[0.2, 0.8, 1e-9], [0.9, 0.1, 1e-9], [0.5, 0.5, 1e-9]], dtype=torch.float64).log()
-    told = combined(guess, logits, torch.tensor([9.0, 9.0, 0.0], dtype=torch.float64)).exp()
-    # the head turns the first sample over: 0.8 · (0.3·0.8) / (0.5·0.2 + 0.3·0.8)
-    expected = torch.tensor([[8 / 34, 0.8 * 24 / 34, 0.2], [0.36, 0.04, 0.6], [0.4, 0.4, 0.2]])
-    torch.testing.assert_close(told, expected.double())
-    assert told.argmax(1)[:2].tolist() == [1, 2]
-    nobody = combined(guess, logits, torch.zeros(3, dtype=torch.float64))
-    assert torch.equal(nobody, guess)
-
-
-def test_noisy_anchors_leave_the_decision_to_the_head() -> None:
-    """The width of anchors that say nothing is large, so that they prefer no class."""
-    rng = Streams(2).draw("x")
-    features, labels = torch.randn(300, 16, generator=rng), torch.arange(300) % 3
-    clear = Prototypes(torch.eye(3, 16) * 8, torch.arange(3))
-    vague = Prototypes(torch.randn(3, 16, generator=rng) * 8, torch.arange(3))
-    shifted = features + clear.vectors[labels]
-    widths = [fitted_width(class_distances(shifted, known, 3), labels) for known in (clear, vague)]
-    sure, unsure = (
-        (-class_distances(shifted, known, 3) / width).softmax(1).max(1).values.mean()
-        for known, width in zip((clear, vague), widths, strict=True)
-    )
-    assert sure > 0.95
-    assert unsure < 0.5
-
-
-def test_distances_are_to_the_nearest_anchor_of_a_class() -> None:
-    anchors = Prototypes(torch.tensor([[0.0], [4.0], [9.0]]), torch.tensor([0, 0, 2]))
-    apart = class_distances(torch.tensor([[3.0]]), anchors, 3)
-    assert apart.tolist() == [[1.0, float("inf"), 36.0]]

@@ -1,7 +1,7 @@
 """The head where a client has learnt, the shared prototypes where it has not. Private: it stays there."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.client.client import Client
@@ -13,39 +13,57 @@ _TRIED = torch.logspace(-3, 3, 61, dtype=torch.float64)  # widths, relative to t
 
 
 def fused(
-    client: Client, test: Samples, logits: Float[Tensor, "m c"], anchors: Prototypes
+    client: Client, test: Samples, logits: Float[Tensor, "m c"], anchors: Prototypes | None
 ) -> Int[Tensor, " m"]:
     """The class of each sample by head and anchors together, without knowing whether the client has it.
 
-    The anchors give every class a probability p, from squared distances in units of a width that makes the
-    client's own training samples most likely. What falls on the classes that the client has is divided anew
-    among them in proportion to p times the head's likelihood (its probability over the class's share of the
-    training samples); the classes that it lacks keep their p. So noisy anchors, whose width comes out large,
-    leave the decision to the head.
+    The anchors give every class a probability, from squared distances in units of a width that makes the
+    client's own training samples most likely: noisy anchors, whose width comes out large, prefer no class.
+    What falls on the classes that the client has is divided anew among them by the head alone.
+    Where nothing is shared the same rule reads the client's own means: what it could do alone.
     """
-    train = client.shard.train
+    train, classes = client.shard.train, client.habits.classes
     known = _completed(client, anchors)
-    classes = client.habits.classes
-    counts = torch.bincount(train.labels, minlength=classes).double()
+    if not len(known.labels):
+        return logits.argmax(dim=1)
     far = class_distances(client.released_features(test), known, classes)
-    width = 1.0
-    if len(train.labels):
-        width = fitted_width(class_distances(client.released_features(train), known, classes), train.labels)
-    return combined((-far / width).log_softmax(dim=1), logits.double(), counts).argmax(dim=1)
+    if not len(train.labels):
+        return far.argmin(dim=1)
+    width = fitted_width(class_distances(client.released_features(train), known, classes), train.labels)
+    learnt = client.model.head(client.personal_features(train)).double()
+    told = likelihood(logits.double(), learnt)
+    return combined((-far / width).softmax(dim=1), told, held(train.labels, classes)).argmax(dim=1)
+
+
+def held(labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " c"]:
+    """How far the client has each class: its samples over an equal share of all its samples, at most 1.
+
+    A head that saw one class ten times as often as another does not know the other one, so a class counts
+    as held by its share and not as soon as there is a sample of it.
+    """
+    counts = torch.bincount(labels, minlength=classes).double()
+    return (counts * classes / counts.sum()).clamp(max=1.0)
+
+
+def likelihood(logits: Float[Tensor, "m c"], learnt: Float[Tensor, "n c"]) -> Float[Tensor, "m c"]:
+    """Logarithms of the head's probabilities over those that it gives the training samples on average.
+
+    The latter and not the classes' frequencies: a head that is hardly trained does not know these yet.
+    """
+    rows, classes = learnt.shape
+    usual = (learnt.softmax(dim=1).sum(dim=0) + 1) / (rows + classes)
+    return logits.log_softmax(dim=1) - usual.log()
 
 
 def combined(
-    guess: Float[Tensor, "m c"], logits: Float[Tensor, "m c"], counts: Float[Tensor, " c"]
+    guess: Float[Tensor, "m c"], told: Float[Tensor, "m c"], share: Float[Tensor, " c"]
 ) -> Float[Tensor, "m c"]:
-    """Log-probabilities: of the anchors, divided anew among the held classes by the head's likelihood."""
-    held: Bool[Tensor, " c"] = counts > 0
-    if not bool(held.any()):
-        return guess
-    mass = guess.masked_fill(~held, -torch.inf).logsumexp(dim=1, keepdim=True)
-    prior = ((counts + 1) / (counts + 1).sum()).log()
-    likelihood = (logits.log_softmax(dim=1) - prior).masked_fill(~held, -torch.inf)
-    both = guess.clamp(min=-1e3) + likelihood  # a head may overrule the anchors among classes it knows
-    return torch.where(held, mass + both.log_softmax(dim=1), guess)
+    """Probabilities: the anchors' guess, of which the held share is divided anew by the head's likelihood.
+
+    Where a client has all classes in equal numbers the anchors therefore decide nothing.
+    """
+    divided = (told + share.log()).softmax(dim=1)
+    return (1 - share) * guess + (share * guess).sum(dim=1, keepdim=True) * divided
 
 
 def class_distances(
@@ -67,9 +85,11 @@ def fitted_width(apart: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> floa
     return float(usual * _TRIED[int(torch.stack(fits).argmax())])
 
 
-def _completed(client: Client, anchors: Prototypes) -> Prototypes:
+def _completed(client: Client, anchors: Prototypes | None) -> Prototypes:
     """The anchors, and the client's own clean mean of a class that has none."""
     own = ClassMeans()(client.released_features(client.shard.train).double(), client.shard.train.labels)
+    if anchors is None:
+        return Prototypes(own.vectors, own.labels)
     alone = ~torch.isin(own.labels, anchors.labels)
     vectors = torch.cat([anchors.vectors.double(), own.vectors[alone]])
     return Prototypes(vectors, torch.cat([anchors.labels, own.labels[alone]]))

@@ -40,18 +40,17 @@ def predictions(client: Client, test: Samples, encoded: Float[Tensor, "n d"]) ->
     logits, clipped = head(raw), client.guide.reshape(raw)
     shaped = logits if clipped is raw else head(clipped)  # a guide that changes nothing costs nothing
     found = {"head": logits.argmax(1), "soft_clipped": shaped.argmax(1)}
-    if client.heard is None:
-        return {"framework": found["head"], **found}
-    own = ClassMeans()(encoded, client.shard.train.labels)
-    found["framework"] = client.framework.predict(View(raw, logits, own), client.heard)
-    anchors = client.framework.anchors(client.heard)
+    found["framework"], anchors = found["head"], None
+    if client.heard is not None:
+        own = ClassMeans()(encoded, client.shard.train.labels)
+        found["framework"] = client.framework.predict(View(raw, logits, own), client.heard)
+        anchors = client.framework.anchors(client.heard)
     if anchors is not None and len(anchors.labels):
         seen = client.released_features(test)
         found["nearest"] = anchors.labels[torch.cdist(seen, anchors.vectors).argmin(1)]
         unit = torch.nn.functional.normalize
         found["nearest_cosine"] = anchors.labels[(unit(seen) @ unit(anchors.vectors).T).argmax(1)]
-        found["fused"] = fused(client, test, logits, anchors)
-    return found
+    return {**found, "fused": fused(client, test, logits, anchors)}
 
 
 def share(hits: Bool[Tensor, " n"]) -> float:

@@ -41,8 +41,6 @@ def strict(record: Record) -> Reading:
     every = record["final"]["all"]
     names = {"head": "head", "nearest": "nearest_cosine", "fused": "fused", "avg": "framework"}
     found = {ours: _percent(every.get(name, {}).get("average")) for ours, name in names.items()}
-    if found["fused"] is None:
-        found["fused"] = found["head"]  # nothing is shared, or nobody fuses: the head is all there is
     known = {name: value for name, value in found.items() if value is not None}
     return {**known, **_last_error(record)}
 
