@@ -1,10 +1,17 @@
 """Head and shared prototypes together: the head where a client has learnt, the anchors where it has not."""
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpdr.client.fused import class_distances, combined, fitted_width, held, likelihood
+from tests.engines.conftest import tiny
+from vpdr.client.fused import class_distances, combined, fitted_width, fused, held, likelihood
+from vpdr.client.measure import predictions
+from vpdr.client.parts import Samples
+from vpdr.engines.build import build
+from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
 
@@ -75,3 +82,27 @@ def test_distances_are_to_the_nearest_anchor_of_a_class() -> None:
     anchors = Prototypes(torch.tensor([[0.0], [4.0], [9.0]]), torch.tensor([0, 0, 2]))
     apart = class_distances(torch.tensor([[3.0]]), anchors, 3)
     assert apart.tolist() == [[1.0, float("inf"), 36.0]]
+
+
+@torch.no_grad()
+def test_alone_the_same_rule_reads_its_own_means() -> None:
+    """So a difference between sharing and not sharing is not one between two rules."""
+    client = build(tiny("framework.kind=local")).clients[0]
+    train, test = client.shard.train, client.shard.test
+    own = ClassMeans()(client.released_features(train), train.labels)
+    logits = client.model.head(client.personal_features(test))
+    as_if_shared = fused(client, test, logits, Prototypes(own.vectors, own.labels))
+    found = predictions(client, test, client.personal_features(train))
+    assert torch.equal(found["fused"], as_if_shared)
+    assert "nearest" not in found
+
+
+@torch.no_grad()
+def test_without_samples_the_anchors_decide_and_without_both_the_head() -> None:
+    client = build(tiny()).clients[0]
+    test, nothing = client.shard.test, client.shard.train
+    client.shard = replace(client.shard, train=Samples(nothing.public[:0], nothing.labels[:0]))
+    logits = client.model.head(client.personal_features(test))
+    assert torch.equal(fused(client, test, logits, None), logits.argmax(dim=1))
+    one = Prototypes(torch.zeros(1, test.public.shape[1]), torch.tensor([2]))
+    assert fused(client, test, logits, one).unique().tolist() == [2]
