@@ -1,16 +1,22 @@
 """Head and shared prototypes together: the head where a client has learnt, the anchors where it has not."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engines.conftest import tiny
-from vpdr.client.fused import class_distances, combined, fitted_width, fused, held, likelihood
+from vpdr.client import Client
+from vpdr.client.fused import Evidence, combined, fused, held, likelihood
 from vpdr.client.measure import predictions
 from vpdr.client.parts import Samples
+from vpdr.client.shared_guess import shared_guess
 from vpdr.engines.build import build
+from vpdr.engines.simulate import simulate
+from vpdr.frameworks import FRAMEWORKS, Now
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
@@ -62,39 +68,64 @@ def test_a_trained_head_forgets_how_frequent_classes_were() -> None:
     assert told.argmax() == 1
 
 
-def test_noisy_anchors_leave_the_decision_to_the_head() -> None:
-    """The width of anchors that say nothing is large, so that they prefer no class."""
-    rng = Streams(2).draw("x")
-    features, labels = torch.randn(300, 16, generator=rng), torch.arange(300) % 3
-    clear = Prototypes(torch.eye(3, 16) * 8, torch.arange(3))
-    vague = Prototypes(torch.randn(3, 16, generator=rng) * 8, torch.arange(3))
-    shifted = features + clear.vectors[labels]
-    widths = [fitted_width(class_distances(shifted, known, 3), labels) for known in (clear, vague)]
-    sure, unsure = (
-        (-class_distances(shifted, known, 3) / width).softmax(1).max(1).values.mean()
-        for known, width in zip((clear, vague), widths, strict=True)
-    )
-    assert sure > 0.95
-    assert unsure < 0.5
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name != "local"])
+def test_nobody_is_worse_off_than_with_its_own_model(name: str) -> None:
+    """All classes are held in equal numbers: the framework's own way to predict decides."""
+    settings = ("benchmark.samples=80", "train.lr=0.01", "train.epochs=3", "run.rounds=4")
+    made = build(tiny(f"framework.kind={name}", "budget.epsilon=0.1", *settings, source="strict"))
+    last = simulate(made).rounds[-1]["clients"]
+    for client in last.values():
+        found = client["accuracy"]["all"]
+        assert found["fused"] >= found["framework"] - 0.05
 
 
-def test_distances_are_to_the_nearest_anchor_of_a_class() -> None:
-    anchors = Prototypes(torch.tensor([[0.0], [4.0], [9.0]]), torch.tensor([0, 0, 2]))
-    apart = class_distances(torch.tensor([[3.0]]), anchors, 3)
-    assert apart.tolist() == [[1.0, float("inf"), 36.0]]
+def test_a_server_that_sends_a_model_tells_of_classes_that_a_client_lacks() -> None:
+    """MPFT's teacher takes the place of the nearest prototype."""
+    plan = tiny("framework.kind=mpft", "framework.mpft.epochs=60", "mechanism.kind=none", "run.rounds=2")
+    clients = build(plan).clients
+    lacking = clients[0]
+    train = lacking.shard.train
+    lacking.shard = replace(lacking.shard, train=train.take(torch.nonzero(train.labels != 3)[:, 0]))
+    lacking.heard = heard_from([client.release(1) for client in clients], lacking)
+    test = lacking.shard.test.take(torch.nonzero(lacking.shard.test.labels == 3)[:, 0])
+    guess = shared_guess(lacking, test)
+    assert guess is not None
+    assert float((guess.argmax(dim=1) == 3).double().mean()) > 0.9
+
+
+def heard_from(uploads: list[Prototypes | None], client: Client) -> Any:
+    told = [upload for upload in uploads if upload is not None]
+    dim = client.shard.test.public.shape[1]
+    weights = torch.ones(len(told), CLASSES)
+    now = Now(t=1, classes=CLASSES, dim=dim, streams=Streams(0), weights=weights)
+    return client.framework.generate(told, client.framework.start(now), now)[0]
+
+
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), -float("inf")], ids=str)
+@torch.no_grad()
+def test_one_strange_score_spoils_no_other_sample(strange: float) -> None:
+    client = build(tiny("framework.kind=local")).clients[0]
+    train, test = client.shard.train, client.shard.test
+    scores = torch.nn.functional.one_hot(test.labels, CLASSES).double()
+    learnt = torch.nn.functional.one_hot(train.labels, CLASSES).double()
+    usual = fused(client, test, Evidence(scores, learnt))
+    odd = learnt.clone()
+    odd[0, 1] = strange
+    assert torch.equal(fused(client, test, Evidence(scores, odd)), usual)
+    scores[0] = strange
+    assert torch.equal(fused(client, test, Evidence(scores, learnt))[1:], usual[1:])
 
 
 @torch.no_grad()
 def test_alone_the_same_rule_reads_its_own_means() -> None:
     """So a difference between sharing and not sharing is not one between two rules."""
-    client = build(tiny("framework.kind=local")).clients[0]
-    train, test = client.shard.train, client.shard.test
-    own = ClassMeans()(client.released_features(train), train.labels)
-    logits = client.model.head(client.personal_features(test))
-    as_if_shared = fused(client, test, logits, Prototypes(own.vectors, own.labels))
-    found = predictions(client, test, client.personal_features(train))
-    assert torch.equal(found["fused"], as_if_shared)
-    assert "nearest" not in found
+    alone, sharing = (build(tiny(f"framework.kind={name}")).clients[0] for name in ("local", "fedproto"))
+    train, test = alone.shard.train, alone.shard.test
+    own = ClassMeans()(alone.released_features(train), train.labels)
+    sharing.heard = Prototypes(own.vectors.float(), own.labels)
+    told = [predictions(each, test, each.personal_features(train)) for each in (alone, sharing)]
+    assert torch.equal(told[0]["fused"], told[1]["fused"])
+    assert "nearest" not in told[0]
 
 
 @torch.no_grad()
@@ -103,6 +134,7 @@ def test_without_samples_the_anchors_decide_and_without_both_the_head() -> None:
     test, nothing = client.shard.test, client.shard.train
     client.shard = replace(client.shard, train=Samples(nothing.public[:0], nothing.labels[:0]))
     logits = client.model.head(client.personal_features(test))
-    assert torch.equal(fused(client, test, logits, None), logits.argmax(dim=1))
-    one = Prototypes(torch.zeros(1, test.public.shape[1]), torch.tensor([2]))
-    assert fused(client, test, logits, one).unique().tolist() == [2]
+    own = Evidence(logits, logits[:0])
+    assert torch.equal(fused(client, test, own), logits.argmax(dim=1))
+    client.heard = Prototypes(torch.zeros(1, test.public.shape[1]), torch.tensor([2]))
+    assert fused(client, test, own).unique().tolist() == [2]

@@ -122,3 +122,27 @@ def test_predictions_are_labels(name):
         assert found.shape == (5,)
         if name != "fedpcl":
             assert torch.equal(found, view.logits.argmax(dim=1))
+
+
+@EVERY
+@pytest.mark.parametrize("kind", ROUNDS)
+def test_scores_have_a_column_for_each_class(name, kind):
+    """By the client's own model, and by one that was broadcast: a teacher, or none."""
+    framework, features = build(name), torch.randn(3, DIM, generator=rng())
+    logits = torch.randn(3, CLASSES, generator=rng(1))
+    for own in (held(0, 2), held()):
+        scores = framework.evidence(View(features, logits, own))
+        assert scores.shape == logits.shape
+        assert bool(torch.isfinite(scores.softmax(dim=1)).all())
+    told = framework.opinion(features, serve(framework, uploads_of(kind)))
+    assert told is None or (told.shape == logits.shape and bool(torch.isfinite(told).all()))
+    assert told is None or name not in SERVES_ANCHORS
+
+
+def test_who_trains_no_head_does_not_ask_it():
+    features, own = torch.eye(2, DIM), held(1, 3)
+    confident = torch.full((2, CLASSES), 1e3)
+    scores = build("fedpcl").evidence(View(features, confident, own))
+    cosines = torch.nn.functional.cosine_similarity(features[:, None], own.vectors[None], dim=2)
+    torch.testing.assert_close(scores[:, [1, 3]], cosines / 0.07)
+    assert bool((scores[:, [0, 2]] == -torch.inf).all())

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vpdr.client.client import Client
-from vpdr.client.fused import fused
+from vpdr.client.fused import Evidence, fused
 from vpdr.client.parts import Samples
 from vpdr.frameworks import View
 from vpdr.prototypes import ClassMeans
@@ -35,22 +35,27 @@ def _right(client: Client, samples: Samples, encoded: Float[Tensor, "n d"]) -> d
 
 def predictions(client: Client, test: Samples, encoded: Float[Tensor, "n d"]) -> dict[str, Int[Tensor, " m"]]:
     """Labels by the framework, by the head, on soft-clipped features too, by the anchors, by both."""
-    raw = client.personal_features(test)
-    head = client.model.head
-    logits, clipped = head(raw), client.guide.reshape(raw)
-    shaped = logits if clipped is raw else head(clipped)  # a guide that changes nothing costs nothing
-    found = {"head": logits.argmax(1), "soft_clipped": shaped.argmax(1)}
-    found["framework"], anchors = found["head"], None
-    if client.heard is not None:
-        own = ClassMeans()(encoded, client.shard.train.labels)
-        found["framework"] = client.framework.predict(View(raw, logits, own), client.heard)
-        anchors = client.framework.anchors(client.heard)
-    if anchors is not None and len(anchors.labels):
-        seen = client.released_features(test)
-        found["nearest"] = anchors.labels[torch.cdist(seen, anchors.vectors).argmin(1)]
-        unit = torch.nn.functional.normalize
-        found["nearest_cosine"] = anchors.labels[(unit(seen) @ unit(anchors.vectors).T).argmax(1)]
-    return {**found, "fused": fused(client, test, logits, anchors)}
+    raw, head, framework = client.personal_features(test), client.model.head, client.framework
+    own = ClassMeans()(encoded, client.shard.train.labels)
+    view, learnt = View(raw, head(raw), own), View(encoded, head(encoded), own)
+    clipped = client.guide.reshape(raw)
+    shaped = view.logits if clipped is raw else head(clipped)  # a guide that changes nothing costs nothing
+    found = {"head": view.logits.argmax(1), "soft_clipped": shaped.argmax(1)}
+    found["framework"] = found["head"] if client.heard is None else framework.predict(view, client.heard)
+    found["fused"] = fused(client, test, Evidence(framework.evidence(view), framework.evidence(learnt)))
+    return {**found, **_nearest(client, test)}
+
+
+def _nearest(client: Client, test: Samples) -> dict[str, Int[Tensor, " m"]]:
+    """The class of the nearest shared prototype, by distance and by angle; nothing where there are none."""
+    anchors = None if client.heard is None else client.framework.anchors(client.heard)
+    if anchors is None or not len(anchors.labels):
+        return {}
+    seen, unit = client.released_features(test), torch.nn.functional.normalize
+    return {
+        "nearest": anchors.labels[torch.cdist(seen, anchors.vectors).argmin(1)],
+        "nearest_cosine": anchors.labels[(unit(seen) @ unit(anchors.vectors).T).argmax(1)],
+    }
 
 
 def share(hits: Bool[Tensor, " n"]) -> float:

@@ -98,8 +98,16 @@ class Framework(Protocol[Broadcast]):
         """The label that a personalised model gives to each sample."""
         ...
 
+    def evidence(self, view: View) -> Float[Tensor, "b c"]:
+        """Scores of each class by what the client has learnt itself: logits of a softmax."""
+        ...
+
     def anchors(self, broadcast: Broadcast) -> Prototypes | None:
         """The global prototypes in a broadcast, or None where there are none."""
+        ...
+
+    def opinion(self, public: Float[Tensor, "b d"], broadcast: Broadcast) -> Float[Tensor, "b c"] | None:
+        """Scores of public features by a model in a broadcast, or None where there is none."""
         ...
 
     def pack(self, broadcast: Broadcast) -> dict[str, Tensor]:
@@ -146,3 +154,11 @@ class Ordinary:
     def predict(self, view: View, broadcast: Any) -> Int[Tensor, " b"]:
         """The client's own head decides."""
         return view.logits.argmax(dim=1)
+
+    def evidence(self, view: View) -> Float[Tensor, "b c"]:
+        """What the client's own head says."""
+        return view.logits
+
+    def opinion(self, public: Float[Tensor, "b d"], broadcast: Any) -> Float[Tensor, "b c"] | None:
+        """There is no model in what is broadcast."""
+        return None

@@ -86,6 +86,15 @@ class FedPcl(Ordinary):
             return view.logits.argmax(dim=1)
         return labels[ops.cosine(view.features, vectors).argmax(dim=1)]
 
+    def evidence(self, view: View) -> Float[Tensor, "b c"]:
+        """The cosine to the client's own class means, as sharp as in the loss: its head learns nothing."""
+        if not len(view.own.labels):
+            return view.logits
+        cosines = ops.cosine(view.features, view.own.vectors).to(view.logits.dtype)
+        scores = torch.full_like(view.logits, -torch.inf)
+        scores[:, view.own.labels] = cosines / self.sharpness
+        return scores
+
     def anchors(self, broadcast: Sets) -> Prototypes | None:
         """The global prototypes."""
         return broadcast.overall

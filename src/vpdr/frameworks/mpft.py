@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.checks import fraction, not_negative, positive
@@ -150,6 +151,11 @@ class Mpft(Ordinary):
     def anchors(self, broadcast: Teacher) -> Prototypes | None:
         """A teacher is no set of prototypes."""
         return None
+
+    def opinion(self, public: Float[Tensor, "b d"], broadcast: Teacher) -> Float[Tensor, "b c"] | None:
+        """What the teacher says, as soon as there is one."""
+        model = broadcast.parameters
+        return scores(model, adapted(model, public)) if model else None
 
     def pack(self, broadcast: Teacher) -> dict[str, Tensor]:
         """The parameters by name."""
