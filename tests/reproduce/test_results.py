@@ -31,3 +31,10 @@ def test_data_without_any_number_are_one_line() -> None:
     for title in absent:
         section = text.split(f"## {title}\n")[1].split("\n## ")[0]
         assert re.fullmatch(r"\n\d+ rows: not run \(no --data \w+=DIR\)\.\n", section)
+
+
+def test_what_the_paper_does_not_print_is_shown_whole() -> None:
+    strict = next(each for each in find_summaries([ROOT / "results"]).summaries if each["id"] == "strict")
+    section = results_page([strict]).split("## strict")[1]
+    head = next(line for line in section.splitlines() if line.startswith("| data"))
+    assert all(f"| {name} |" in head for name in ("head", "nearest prototype", "fused", "relMSE"))

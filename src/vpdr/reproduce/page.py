@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vpdr.report.numbers import DASH, seeds_text
-from vpdr.reproduce.labels import framework_label, framework_name, heading, label_heads, labels, method_label
+from vpdr.reproduce.labels import (
+    framework_label,
+    framework_name,
+    heading,
+    label_heads,
+    labels,
+    measure_heads,
+    measures,
+    method_label,
+)
 from vpdr.reproduce.numbers import measured, number, ranged, signed, table
 
 Summary = Mapping[str, Any]
@@ -13,7 +22,6 @@ SMOKE = (
     "SMOKE: few rounds, few seeds, small data; it shows that the command works, and no number is a result."
 )
 TUNING = "R was chosen on private data; neither the paper nor we account for that in ε."
-HEADINGS = {"protogen_ms": "ProtoGen, ms", "finetune_ms": "FT, ms", "total_ms": "total, ms"}
 
 
 def page(summary: Summary, picture: str | None = None) -> str:
@@ -58,10 +66,9 @@ def _layout(summary: Summary, lines: Sequence[Line]) -> str:
     """The paper's layout: methods down, domains or points across; the paper's number in brackets."""
     if summary["columns"] == "points":
         return _by_points(summary, lines)
-    told = [n for line in lines for n in (*line["metrics"], *line["paper"])]
-    names = [n for n in dict.fromkeys(told) if "@" not in n]
+    names = measures(lines)
     rows = [[*labels(summary, line), *(_both(summary, line, name) for name in names)] for line in lines]
-    heads = [*label_heads(summary), *(HEADINGS.get(name, name) for name in names)]
+    heads = [*label_heads(summary), *measure_heads(names)]
     return table(heads, rows, texts=len(label_heads(summary)))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from vpdr.report.numbers import seeds_text
 from vpdr.reproduce.catalogue import ids, load_study
-from vpdr.reproduce.labels import heading, label_heads, labels, method_label
+from vpdr.reproduce.labels import heading, label_heads, labels, measure_heads, measures, method_label
 from vpdr.reproduce.numbers import measured, number, ranged, signed, table
 
 Summary = Mapping[str, Any]
@@ -85,6 +85,8 @@ def places(dataset: Mapping[str, Any]) -> str:
 
 
 def _lines(summary: Summary) -> str:
+    if not any(line["paper"] for line in summary["lines"]):
+        return _measures(summary)
     unit, metric, rows = summary["unit"], summary["metric"], []
     for line in summary["lines"]:
         ours = line["metrics"].get(metric)
@@ -95,6 +97,18 @@ def _lines(summary: Summary) -> str:
         gap = signed(line["difference"], unit)
         rows.append([title, *labels(summary, line), paper, measured(ours, unit), gap, line["verdict"]])
     heads = ["data", *label_heads(summary), f"paper {metric}", "ours", "difference", "verdict"]
+    return table(heads, rows, texts=1 + len(label_heads(summary))) if rows else ""
+
+
+def _measures(summary: Summary) -> str:
+    """All that was measured, where the paper has nothing to stand beside it."""
+    lines = [line for line in summary["lines"] if summary["metric"] in line["metrics"]]
+    names, rows = measures(lines), []
+    for line in lines:
+        title = summary["datasets"][line["dataset"]]["title"]
+        numbers = (measured(line["metrics"].get(name), summary["unit"]) for name in names)
+        rows.append([title, *labels(summary, line), *numbers])
+    heads = ["data", *label_heads(summary), *measure_heads(names)]
     return table(heads, rows, texts=1 + len(label_heads(summary))) if rows else ""
 
 
