@@ -151,6 +151,28 @@ def test_shares_of_a_plan_are_kept() -> None:
         assert abs(told - nearer) < abs(told - (4 - nearer))
 
 
+@pytest.mark.parametrize("per_class", [1, 2])
+def test_the_variance_is_that_of_the_weighted_mean(per_class) -> None:
+    """Five clients that differ: where one has all the weight, the noise of the others averages nothing."""
+    streams, dim, labels = Streams(11), 2000, torch.arange(CLASSES).repeat_interleave(per_class)
+    noise = torch.full((len(labels),), 1.0)
+    shape = (5, len(labels), dim)
+    clean = 2 * torch.randn(CLASSES, dim, generator=streams.draw("class"))[labels]
+    clean = clean + torch.randn(shape, generator=streams.draw("rest"))
+    noisy = clean + torch.randn(shape, generator=streams.draw("noise"))
+    told = [Prototypes(vectors, labels, noise) for vectors in noisy]
+    weights = torch.ones(5, CLASSES)
+    weights[0] = 1e6
+    overall = cleaned(pool(told, now(told, dim=dim, weights=weights)), CLASSES).overall
+    target = clean[0].reshape(CLASSES, per_class, dim).mean(dim=1)
+    error = (overall.vectors - target).square().mean(dim=1)
+    assert overall.variances is not None
+    torch.testing.assert_close(overall.variances, error, rtol=0.15, atol=0.0)
+    equal = cleaned(pool(told, now(told, dim=dim)), CLASSES).overall
+    assert equal.variances is not None
+    assert (overall.variances > 1.2 * equal.variances).all()
+
+
 def test_without_published_noise_nothing_changes() -> None:
     told = [Prototypes(upload.vectors, upload.labels) for upload in uploads(1.0)]
     broadcast, _ = FedProto().generate(told, {}, now(told))

@@ -27,7 +27,7 @@ def cleaned(told: Pool, classes: int) -> Cleaned:
 
     Where every client sent the same number of rows for each class of the public list with their variances,
     clients and classes are read together (`blup`): the average is what all clients share of a class or, where
-    the plan weighs clients, the weighted mean of what is left of their uploads.
+    the plan weighs clients, the weighted mean of what is left of their uploads, with its own variance.
     Otherwise the uploads stay as they are.
     """
     layout = _layout(told, classes)
@@ -36,11 +36,11 @@ def cleaned(told: Pool, classes: int) -> Cleaned:
         return Cleaned(given, ops.average(given, ops.combined_weights(given, told.shares)))
     shrunk = blup(layout.spread(given.vectors), layout.spread(given.variances))
     each = Prototypes(layout.joined(shrunk.each), given.labels)
-    shared = shrunk.shared
+    shared, variances = shrunk.shared, shrunk.variances
     if len(told.shares.unique()) > 1 and bool((layout.spread(told.shares).sum(dim=0) > 0).all()):
         weights = ops.combined_weights(each, told.shares)
-        shared = ops.average(each, weights).vectors
-    return Cleaned(each, Prototypes(shared, torch.arange(classes), shrunk.variances))
+        shared, variances = ops.average(each, weights).vectors, shrunk.doubt.of_means(layout.spread(weights))
+    return Cleaned(each, Prototypes(shared, torch.arange(classes), variances))
 
 
 @dataclass(frozen=True, slots=True)
