@@ -39,3 +39,25 @@ def view(
 def anchors(seed: int, scale: float = 1.0) -> Prototypes:
     drawn = torch.randn(CLASSES, DIM, generator=Streams(seed).draw("anchors"))
     return Prototypes(scale * drawn, torch.arange(CLASSES))
+
+
+def grid(seed: int, shape: tuple[int, ...], scales: tuple[float, float, float, float]) -> torch.Tensor:
+    """Clean prototypes with known components: grand, class, client, rest."""
+    m, c, d = shape
+    streams = Streams(seed)
+
+    def draw(name: str, *size: int) -> torch.Tensor:
+        return torch.randn(*size, d, generator=streams.draw(name), dtype=torch.float64)
+
+    grand, by_class, by_client, rest = scales
+    return (
+        grand**0.5 * draw("grand", 1, 1)
+        + by_class**0.5 * draw("class", 1, c)
+        + by_client**0.5 * draw("client", m, 1)
+        + rest**0.5 * draw("rest", m, c)
+    )
+
+
+def noisy(clean: torch.Tensor, variances: torch.Tensor, seed: int) -> torch.Tensor:
+    drawn = torch.randn(clean.shape, generator=Streams(seed).draw("noise"), dtype=torch.float64)
+    return clean + variances.sqrt()[..., None] * drawn

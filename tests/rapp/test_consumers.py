@@ -14,21 +14,33 @@ ANCHORED = ["fedproto", "fedpcl", "fpl", "fedplvm", "fedtgp", "mpft"]
 SMALL = {"fedtgp": {"epochs": 2}, "mpft": {"epochs": 1, "hidden": 8, "reduction": 2}}
 
 
-def uploads(noise: float, clients: int = 5, dim: int = DIM) -> list[Prototypes]:
+def uploads(
+    noise: float, clients: int = 5, dim: int = DIM, per_class: int = 1, seed: int = 0
+) -> list[Prototypes]:
     """The same clean prototypes from everybody, with noise of this variance."""
-    clean = 2 * torch.randn(CLASSES, dim, generator=Streams(0).draw("clean"))
+    clean = 2 * torch.randn(CLASSES, dim, generator=Streams(seed).draw("clean"))
+    labels = torch.arange(CLASSES).repeat_interleave(per_class)
     told = []
     for client in range(clients):
-        drawn = torch.randn(CLASSES, dim, generator=Streams(1).draw("noise", client=client))
-        told.append(
-            Prototypes(clean + noise**0.5 * drawn, torch.arange(CLASSES), torch.full((CLASSES,), noise))
-        )
+        drawn = torch.randn(len(labels), dim, generator=Streams(seed + 1).draw("noise", client=client))
+        vectors = clean[labels] + noise**0.5 * drawn
+        told.append(Prototypes(vectors, labels, torch.full((len(labels),), noise)))
     return told
 
 
-def step(seed: int = 0) -> Step:
+def typical(noise: float, per_class: int, clients: int = 5, dim: int = 64) -> list[Prototypes]:
+    """Noise with just the energy that is expected in all sums, so that no class stands out by chance."""
+    labels = torch.arange(CLASSES).repeat_interleave(per_class)
+    drawn = torch.randn(dim, CLASSES + clients * len(labels), generator=Streams(2).draw("rows"))
+    rows = dim**0.5 * torch.linalg.qr(drawn.double()).Q.T  # none of them has a part of another
+    clean, noises = 2 * rows[:CLASSES], rows[CLASSES:].reshape(clients, len(labels), dim)
+    variances = torch.full((len(labels),), noise)
+    return [Prototypes((clean[labels] + noise**0.5 * n).float(), labels, variances) for n in noises]
+
+
+def step(seed: int = 0, dim: int = DIM) -> Step:
     rng = Streams(seed).draw("step")
-    features = torch.randn(6, DIM, generator=rng).requires_grad_()
+    features = torch.randn(6, dim, generator=rng).requires_grad_()
     logits = torch.randn(6, CLASSES, generator=rng)
     return Step(features, logits, torch.tensor([0, 1, 2, 3, 0, 1]), features.detach(), torch.ones(6))
 
@@ -52,18 +64,62 @@ def test_the_pull_follows_the_trust() -> None:
     assert ops.pull(step(), unsure).detach() < 1e-6 * told
 
 
+@pytest.mark.parametrize("per_class", [1, 2])
 @pytest.mark.parametrize("name", ANCHORED)
-def test_what_is_mostly_noise_teaches_nothing(name) -> None:
-    """All terms but the client's own task vanish, so training falls back to what `local` does."""
+def test_what_is_mostly_noise_teaches_nothing(name, per_class) -> None:
+    """All terms but the client's own task vanish, so training falls back to what `local` does.
+
+    What is left is what keeps classes in order. The next test bounds what chance adds to it.
+    """
     framework = FRAMEWORKS[name](**SMALL.get(name, {}))
 
     def shared(noise: float) -> float:
-        at = now(uploads(noise))
-        broadcast, _ = framework.generate(uploads(noise), framework.start(at), at)
-        losses = framework.losses(step(), framework.unpack(framework.pack(broadcast)))
+        told = typical(noise, per_class)
+        at = now(told, dim=64)
+        broadcast, _ = framework.generate(told, framework.start(at), at)
+        losses = framework.losses(step(dim=64), framework.unpack(framework.pack(broadcast)))
         return sum(abs(float(value.detach())) for term, value in losses.items() if term != "task")
 
-    assert shared(1e6) < 0.2 * shared(1e-6)
+    assert shared(1e6) < 2e-4 * shared(1e-6)
+
+
+@pytest.mark.parametrize("favoured", [1.0, 10.0])
+@pytest.mark.parametrize("per_class", [1, 2, 3])
+def test_noise_is_trusted_by_chance_alone(per_class, favoured) -> None:
+    """Its energy between classes strays by √(2/(C-1)d) of itself: trust is no more than three times that."""
+    dim = 256
+    weights = torch.ones(5, CLASSES)
+    weights[0] = favoured
+    trusts = []
+    for seed in range(0, 40, 2):
+        told = uploads(1e6, dim=dim, per_class=per_class, seed=seed)
+        overall = cleaned(pool(told, now(told, dim=dim, weights=weights)), CLASSES).overall
+        trusts.append(float(ops.class_trust(overall, CLASSES).max()))
+    chance = (2 / ((CLASSES - 1) * dim)) ** 0.5
+    assert max(trusts) < 3 * chance
+    assert sum(trusts) / len(trusts) < chance / 2
+
+
+def test_several_centres_of_a_class_are_read_as_several_guesses_of_it() -> None:
+    told = uploads(4.0, dim=256, per_class=2)
+    clean = 2 * torch.randn(CLASSES, 256, generator=Streams(0).draw("clean"))
+    found = cleaned(pool(told, now(told, dim=256)), CLASSES)
+    assert (found.overall.vectors - clean).square().mean() < 1.1 * 4.0 / 10  # ten guesses of each class
+    assert found.overall.variances is not None
+    assert ((found.overall.variances > 0.5 * 4.0 / 10) & (found.overall.variances < 4.0 / 10)).all()
+    assert (found.each.vectors - clean[found.each.labels]).square().mean() < 1
+
+
+def test_rows_stay_where_they_were() -> None:
+    told = uploads(1e-6, per_class=3)
+    apart = [
+        Prototypes(10 * i + u.vectors + torch.arange(12)[:, None], u.labels, u.variances)
+        for i, u in enumerate(told)
+    ]
+    given = pool(apart, now(apart))
+    each = cleaned(given, CLASSES).each
+    torch.testing.assert_close(each.vectors, given.prototypes.vectors, atol=0.01, rtol=0.0)
+    assert torch.equal(each.labels, given.prototypes.labels)
 
 
 def test_a_server_reads_clients_and_classes_together() -> None:
@@ -93,6 +149,28 @@ def test_shares_of_a_plan_are_kept() -> None:
         broadcast, _ = FedProto().generate([one, two], {}, at)
         told = float(broadcast.vectors[0, 0])
         assert abs(told - nearer) < abs(told - (4 - nearer))
+
+
+@pytest.mark.parametrize("per_class", [1, 2])
+def test_the_variance_is_that_of_the_weighted_mean(per_class) -> None:
+    """Five clients that differ: where one has all the weight, the noise of the others averages nothing."""
+    streams, dim, labels = Streams(11), 2000, torch.arange(CLASSES).repeat_interleave(per_class)
+    noise = torch.full((len(labels),), 1.0)
+    shape = (5, len(labels), dim)
+    clean = 2 * torch.randn(CLASSES, dim, generator=streams.draw("class"))[labels]
+    clean = clean + torch.randn(shape, generator=streams.draw("rest"))
+    noisy = clean + torch.randn(shape, generator=streams.draw("noise"))
+    told = [Prototypes(vectors, labels, noise) for vectors in noisy]
+    weights = torch.ones(5, CLASSES)
+    weights[0] = 1e6
+    overall = cleaned(pool(told, now(told, dim=dim, weights=weights)), CLASSES).overall
+    target = clean[0].reshape(CLASSES, per_class, dim).mean(dim=1)
+    error = (overall.vectors - target).square().mean(dim=1)
+    assert overall.variances is not None
+    torch.testing.assert_close(overall.variances, error, rtol=0.15, atol=0.0)
+    equal = cleaned(pool(told, now(told, dim=dim)), CLASSES).overall
+    assert equal.variances is not None
+    assert (overall.variances > 1.2 * equal.variances).all()
 
 
 def test_without_published_noise_nothing_changes() -> None:

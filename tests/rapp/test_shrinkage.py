@@ -8,31 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vpdr.prototypes.james_stein import Guard, anova_james_stein
-from vpdr.prototypes.shrinkage import blup, fitted_components
+from tests.rapp.rapp_cases import grid, noisy
+from vpdr.prototypes.components import fitted_components
+from vpdr.prototypes.shrinkage import blup
 from vpdr.rng import Streams
-
-
-def grid(seed: int, shape: tuple[int, ...], scales: tuple[float, float, float, float]) -> torch.Tensor:
-    """Clean prototypes with known components: grand, class, client, rest."""
-    m, c, d = shape
-    streams = Streams(seed)
-
-    def draw(name: str, *size: int) -> torch.Tensor:
-        return torch.randn(*size, d, generator=streams.draw(name), dtype=torch.float64)
-
-    grand, by_class, by_client, rest = scales
-    return (
-        grand**0.5 * draw("grand", 1, 1)
-        + by_class**0.5 * draw("class", 1, c)
-        + by_client**0.5 * draw("client", m, 1)
-        + rest**0.5 * draw("rest", m, c)
-    )
-
-
-def noisy(clean: torch.Tensor, variances: torch.Tensor, seed: int) -> torch.Tensor:
-    drawn = torch.randn(clean.shape, generator=Streams(seed).draw("noise"), dtype=torch.float64)
-    return clean + variances.sqrt()[..., None] * drawn
 
 
 @settings(max_examples=40, deadline=None)
@@ -63,6 +42,11 @@ def test_it_is_the_best_linear_guess(seed, m, c, d) -> None:
     )
     unknown = part.grand + part.classes - np.einsum("ij,ji->i", common, np.linalg.solve(total, common.T))
     assert (found.variances.numpy() >= unknown - 1e-8).all()
+    shares = torch.rand(m, c, generator=Streams(seed).draw("shares"), dtype=torch.float64)
+    left = between - between @ np.linalg.solve(total, between)
+    chosen = np.concatenate([np.diag(row) for row in shares.numpy()])  # [m·c, c]
+    expected = np.einsum("ij,ik,kj->j", chosen, left, chosen)
+    np.testing.assert_allclose(found.doubt.of_means(shares).numpy(), expected, atol=1e-8)
 
 
 def test_a_class_that_one_client_has_is_that_clients() -> None:
@@ -103,35 +87,6 @@ def test_shrinking_helps_most_where_noise_is_largest() -> None:
     assert (left < raw).all()
     assert left[0, :5].max() < 1.0  # filled in from the others: better than the grand mean alone
     assert left[1:].mean() < 0.5 * raw[1:].mean()
-
-
-def test_a_balanced_case_by_hand() -> None:
-    """Two clients, two classes, one coordinate: grand 1, class ±2, client ±0.5, rest 0."""
-    given_ = torch.tensor([[[3.5], [-0.5]], [[2.5], [-1.5]]], dtype=torch.float64)
-    told = anova_james_stein(given_, 0.5, Guard(strictness=0.0))
-    # energies 4·1, 2·(4+4)=16, 2·(.25+.25)=1, 0; noise .5 each: factors 7/8, 31/32, 1/2, 0
-    expected = 0.875 + 31 / 32 * torch.tensor([2.0, -2.0]) + 0.5 * torch.tensor([[0.5], [-0.5]])
-    torch.testing.assert_close(told[..., 0], expected.double())
-
-
-def test_the_guard_stops_what_may_be_noise() -> None:
-    noise = torch.ones(4, 10, dtype=torch.float64)
-    given_ = noisy(torch.zeros(4, 10, 256, dtype=torch.float64), noise, 8)
-    assert not anova_james_stein(given_, 1.0, Guard(strictness=4.0)).any()
-    floor = anova_james_stein(given_, 1.0, Guard(strictness=4.0, floor=0.02))
-    spread = given_.mean(0) - given_.mean((0, 1))
-    torch.testing.assert_close(floor, (0.02 * spread).expand(4, -1, -1))
-    bins = torch.arange(256).tensor_split(4)
-    assert anova_james_stein(given_ + 3, 1.0, bins=bins).mean() == pytest.approx(3, rel=0.1)
-
-
-def test_both_forms_agree_where_both_apply() -> None:
-    clean = grid(9, (4, 10, 512), (2.0, 1.0, 0.5, 0.2))
-    noise = torch.ones(4, 10, dtype=torch.float64)
-    given_ = noisy(clean, noise, 9)
-    first = (blup(given_, noise).each - clean).square().mean()
-    second = (anova_james_stein(given_, 1.0, Guard(strictness=0.0)) - clean).square().mean()
-    assert float(first) == pytest.approx(float(second), rel=0.1)
 
 
 def test_a_hundred_clients_take_less_than_a_second() -> None:

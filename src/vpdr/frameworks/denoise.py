@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from vpdr.frameworks import ops
 from vpdr.frameworks.pool import Pool
-from vpdr.prototypes.shrinkage import Shrunk, blup
+from vpdr.prototypes.shrinkage import blup
 from vpdr.types import Prototypes
 
 _LEAST_TRUST = 1e-9
@@ -23,30 +25,57 @@ class Cleaned:
 def cleaned(told: Pool, classes: int) -> Cleaned:
     """Uploads and their average, weighed by public shares and by precision where noise is published.
 
-    Where every client sent one row for each class of the public list with its variance, clients and classes
-    are read together (`blup`): the average is what all clients share of a class or, where the plan weighs
-    clients, the weighted mean of what is left of their uploads. Otherwise the uploads stay as they are.
+    Where every client sent the same number of rows for each class of the public list with their variances,
+    clients and classes are read together (`blup`): the average is what all clients share of a class or, where
+    the plan weighs clients, the weighted mean of what is left of their uploads, with its own variance.
+    Otherwise the uploads stay as they are.
     """
-    shrunk = _shrunk(told, classes)
-    if shrunk is None:
-        weights = ops.combined_weights(told.prototypes, told.shares)
-        return Cleaned(told.prototypes, ops.average(told.prototypes, weights))
-    each = Prototypes(shrunk.each.flatten(0, 1), told.prototypes.labels)
-    shared = shrunk.shared
-    if len(told.shares.unique()) > 1 and bool((told.shares.reshape(-1, classes).sum(dim=0) > 0).all()):
-        shared = ops.average(each, ops.combined_weights(each, told.shares)).vectors
-    return Cleaned(each, Prototypes(shared, torch.arange(classes), shrunk.variances))
-
-
-def _shrunk(told: Pool, classes: int) -> Shrunk | None:
+    layout = _layout(told, classes)
     given = told.prototypes
-    clients = len(given.labels) // classes
-    if given.variances is None or not clients:
+    if layout is None or given.variances is None:
+        return Cleaned(given, ops.average(given, ops.combined_weights(given, told.shares)))
+    shrunk = blup(layout.spread(given.vectors), layout.spread(given.variances))
+    each = Prototypes(layout.joined(shrunk.each), given.labels)
+    shared, variances = shrunk.shared, shrunk.variances
+    if len(told.shares.unique()) > 1 and bool((layout.spread(told.shares).sum(dim=0) > 0).all()):
+        weights = ops.combined_weights(each, told.shares)
+        shared, variances = ops.average(each, weights).vectors, shrunk.doubt.of_means(layout.spread(weights))
+    return Cleaned(each, Prototypes(shared, torch.arange(classes), variances))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Rows of uploads: client after client, class after class, and the centres of a class together.
+
+    Each centre of a client counts as a client of its own. Centres start from the same places and then follow
+    the samples of their client, so that the same centre of two clients may stand for different groups: they
+    have nothing in common but their class.
+    """
+
+    clients: int
+    classes: int
+    per_class: int
+
+    def spread(self, rows: Float[Tensor, "p *d"]) -> Float[Tensor, "m c *d"]:
+        """One column for each class."""
+        shape = (self.clients, self.classes, self.per_class, *rows.shape[1:])
+        return rows.reshape(shape).transpose(1, 2).flatten(0, 1)
+
+    def joined(self, cells: Float[Tensor, "m c *d"]) -> Float[Tensor, "p *d"]:
+        """The inverse of `spread`."""
+        shape = (self.clients, self.per_class, self.classes, *cells.shape[2:])
+        return cells.reshape(shape).transpose(1, 2).flatten(0, 2)
+
+
+def _layout(told: Pool, classes: int) -> _Layout | None:
+    """None where somebody sent other rows than the rest."""
+    labels = told.prototypes.labels
+    sizes = told.owners.unique(return_counts=True)[1]
+    if len(sizes.unique()) != 1 or int(sizes[0]) < classes:
         return None
-    if not torch.equal(given.labels, torch.arange(classes).repeat(clients)):
-        return None
-    shape = (clients, classes)
-    return blup(given.vectors.reshape(*shape, -1), given.variances.reshape(shape))
+    found = _Layout(len(sizes), classes, int(sizes[0]) // classes)
+    expected = torch.arange(classes).repeat_interleave(found.per_class).repeat(found.clients)
+    return found if torch.equal(labels, expected) else None
 
 
 def told_with(prototypes: Prototypes, overall: Prototypes) -> Prototypes:

@@ -1,4 +1,7 @@
-"""Balanced James-Stein shrinkage of prototypes over clients and classes; post-processing, costs nothing."""
+"""Balanced James-Stein shrinkage of prototypes: the closed form that `blup` is checked against.
+
+No server uses it. `blup` is the same formula on balanced data, and it leaves a variance as well.
+"""
 
 import math
 from collections.abc import Sequence
@@ -25,8 +28,10 @@ def anova_james_stein(
 ) -> Float[Tensor, "m c d"]:
     """What all share, what a class adds, what a client adds and the rest: each shrunk by its own energy.
 
-    For equal noise on every entry; `blup` of `shrinkage.py` is the form for unequal noise. Coordinates that
-    are known to differ in scale are shrunk in bins of their own.
+    For equal noise on every entry. There, without a guard (strictness 0), it is `blup` of `shrinkage.py` but
+    for rounding, as long as every component that `blup` fits is above its lower end; where energy is below
+    what noise is expected to have, the two cut it off differently, and the guard more than either.
+    Coordinates that are known to differ in scale are shrunk in bins of their own.
     """
     guard = guard or Guard()
     out = torch.zeros_like(estimates)

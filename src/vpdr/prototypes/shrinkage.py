@@ -8,24 +8,30 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from scipy.optimize import nnls
 from torch import Tensor
 
-_ROUNDS = 4  # of weights and components; they settle within two
+from vpdr.prototypes.components import Components, fitted_components
+
 _LARGEST = 1e12  # ratio of two variances beyond which a prototype says nothing
-_FLOOR = 1e-4  # of the noise in a class: classes that seem equal keep an order, and next to no energy
 _SMALLEST = 1e-30  # noise-free prototypes would otherwise have infinite weight
 _FARTHEST = 1e60  # so that squares of sums of squares are numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Components:
-    """Energy per coordinate of what all share, of a class, of a client, and of a class at one client."""
+class Doubt:
+    """What is still unknown of each guess, per coordinate."""
 
-    grand: float
-    classes: float
-    clients: float
-    rest: float
+    effects: Float[Tensor, "k k"]  # covariance of the grand mean, the classes and the clients
+    inherited: Float[Tensor, "m c"]  # how much of an error in its effects a guess keeps
+    own: Float[Tensor, "m c"]  # what each guess adds to that, on its own
+
+    def of_means(self, shares: Float[Tensor, "m c"]) -> Float[Tensor, " c"]:
+        """The variance that is left in the mean of each class over clients, weighted by `shares`."""
+        passed = shares * self.inherited
+        of_class = passed.sum(dim=0)
+        onto = torch.cat([of_class[:, None], of_class.diag(), passed.T], dim=1)
+        common = ((onto @ self.effects) * onto).sum(dim=1)
+        return common.clamp(min=0) + (shares.square() * self.own).sum(dim=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ class Shrunk:
     shared: Float[Tensor, "c d"]
     variances: Float[Tensor, " c"]  # what is still unknown of `shared`, per coordinate
     components: Components
+    doubt: Doubt  # of `each`
 
 
 def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> Shrunk:
@@ -84,7 +91,9 @@ def _solved(
     unknown = known[0, 0] + 2 * known[0, 1 : classes + 1] + own
     left = (share[..., 0].square() * found.rest * noise * weights.reshape(clients, classes)).sum(dim=0)
     each = (fixed + rest).reshape(clients, classes, dim)
-    return _usable(Shrunk(each, shared, unknown.clamp(min=0) + left, found))
+    inherited = noise * weights.reshape(clients, classes)
+    doubt = Doubt(known, inherited, found.rest * inherited)
+    return _usable(Shrunk(each, shared, unknown.clamp(min=0) + left, found, doubt))
 
 
 def _usable(solved: Shrunk) -> Shrunk | None:
@@ -96,7 +105,10 @@ def _as_told(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"], fou
     """Nothing is taken for noise; a class is the mean of its estimates, by what each of them knows."""
     weights = 1 / noise
     share = weights / weights.sum(dim=0)
-    return Shrunk(estimates, (share[..., None] * estimates).sum(dim=0), 1 / weights.sum(dim=0), found)
+    effects = 1 + sum(noise.shape)
+    doubt = Doubt(torch.zeros(effects, effects, dtype=torch.float64), torch.zeros_like(noise), noise)
+    shared = (share[..., None] * estimates).sum(dim=0)
+    return Shrunk(estimates, shared, 1 / weights.sum(dim=0), found, doubt)
 
 
 def _design(clients: int, classes: int) -> Float[Tensor, "n k"]:
@@ -106,53 +118,3 @@ def _design(clients: int, classes: int) -> Float[Tensor, "n k"]:
     of_class = torch.nn.functional.one_hot(row % classes, classes).double()
     of_client = torch.nn.functional.one_hot(row // classes, clients).double()
     return torch.cat([every, of_class, of_client], dim=1)
-
-
-def fitted_components(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"]) -> Components:
-    """Four variances by the method of moments, none negative, and that of the classes never quite 0.
-
-    Sums over everything, over classes, over clients and over nothing each have an expected energy that is
-    linear in the variances; the sums are weighted by how much is known of each entry.
-    """
-    energy = estimates.square().mean(dim=2)
-    trust = noise.square().reciprocal()
-    spread = max(float(((energy - noise) * trust).sum() / trust.sum()), 0.0)
-    found = torch.zeros(4, dtype=torch.float64)
-    for _ in range(_ROUNDS):
-        weights = 1 / (noise + spread)
-        weights = weights / weights.max()
-        overlap, observed = _moments(estimates, weights, noise)
-        scale = overlap.diagonal()
-        found = _not_negative(overlap / scale[:, None], observed / scale)
-        spread = float(found[1:].sum())
-    grand, by_class, by_client, rest = found.tolist()
-    least = _FLOOR * float((1 / (1 / noise).sum(dim=0)).median())
-    return Components(grand, max(by_class, least), by_client, rest)
-
-
-def _not_negative(overlap: Float[Tensor, "4 4"], observed: Float[Tensor, "4"]) -> Float[Tensor, "4"]:
-    """The best variances without a negative one; all is rest where none are found."""
-    try:
-        return torch.from_numpy(nnls(overlap.numpy(), observed.numpy())[0])
-    except (RuntimeError, ValueError):
-        return torch.stack([*torch.zeros(3, dtype=torch.float64), observed[3].nan_to_num().clamp(min=0)])
-
-
-def _moments(
-    estimates: Float[Tensor, "m c d"], weights: Float[Tensor, "m c"], noise: Float[Tensor, "m c"]
-) -> tuple[Float[Tensor, "4 4"], Float[Tensor, "4"]]:
-    """What each variance adds to each of the four energies, and the energies without the noise."""
-    weighted = weights[..., None] * estimates
-    sums = (weighted.sum(dim=(0, 1)), weighted.sum(dim=0), weighted.sum(dim=1), weighted)
-    energies = torch.stack([part.square().sum() for part in sums]) / estimates.shape[2]
-    every, single = weights.sum().square(), weights.square().sum()
-    by_class, by_client = weights.sum(dim=0).square().sum(), weights.sum(dim=1).square().sum()
-    overlap = torch.stack(
-        [
-            torch.stack([every, by_class, by_client, single]),
-            torch.stack([by_class, by_class, single, single]),
-            torch.stack([by_client, single, by_client, single]),
-            torch.stack([single, single, single, single]),
-        ]
-    )
-    return overlap, energies - (weights.square() * noise).sum()
