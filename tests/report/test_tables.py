@@ -96,6 +96,15 @@ def test_the_fused_predictor_has_columns_where_any_run_has_it() -> None:
     assert not any("fused" in column.key for column in without.columns)
 
 
+def test_the_fused_predictor_is_compared_with_the_same_rule() -> None:
+    """What a client gains by sharing, and not what it gains by a better rule."""
+    runs = [("", "local", record(s, 0.5, fused=0.7, statement=NOTHING)) for s in (0, 1)]
+    runs += [("", "strict", record(s, 0.6, nearest=0.7, fused=0.8)) for s in (0, 1)]
+    table = comparison_rows(summary(runs)[""], "local")
+    shown = table.only(("difference.all.nearest_cosine", "difference.all.fused"))
+    assert [cell.text for cell in shown.rows[1]] == ["+20.0 (+20.0 to +20.0)", "+10.0 (+10.0 to +10.0)"]
+
+
 def test_a_pipe_in_a_name_does_not_break_the_markdown() -> None:
     runs = [("", "a|b", record(s, 0.6, statement=statement)) for s, statement in ((0, OPEN), (1, OPEN))]
     line = markdown(comparison_rows(summary(runs, None)[""], None)).splitlines()[-1]

@@ -7,7 +7,6 @@ from vpdr.report.summary import interval
 
 DUST = 1e-9  # what rounding leaves of zero
 OWN, ALL, NEAREST, FUSED = "own.framework", "all.framework", "all.nearest_cosine", "all.fused"
-ANCHORED = (NEAREST, FUSED)  # read with shared prototypes
 READINGS = {
     OWN: "With the framework's own predictor, on own classes",
     ALL: "With the framework's own predictor, on all classes",
@@ -18,14 +17,16 @@ READINGS = {
 def difference(setting: Mapping[str, Any], method: str, baseline: str | None, metric: str) -> Any:
     """A method minus the baseline on one reading, seed by seed; None where they share no seed.
 
-    A baseline that shares nothing has no prototypes to compare with, so that a reading with shared prototypes
-    is compared with the baseline's own predictor: that is the choice a client has.
+    A baseline that shares nothing has no prototypes to compare with, so that the nearest shared prototype is
+    compared with the baseline's own predictor: that is the choice a client has. The fused predictor is
+    compared with the baseline's, which reads the client's own means if nothing is shared.
     """
     methods = setting["methods"]
     if baseline is None or method == baseline or baseline not in methods:
         return None
     mine = by_seed(methods[method], metric)
-    other = by_seed(methods[baseline], ALL if metric in ANCHORED else metric)
+    own_predictor = metric == NEAREST or (metric == FUSED and FUSED not in methods[baseline]["metrics"])
+    other = by_seed(methods[baseline], ALL if own_predictor else metric)
     shared = sorted(set(mine) & set(other))
     return interval([mine[seed] - other[seed] for seed in shared]) if shared else None
 

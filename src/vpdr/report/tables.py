@@ -98,9 +98,10 @@ def comparison_rows(setting: Mapping[str, Any], baseline: str | None) -> Compari
 
 def _gaps(baseline: str | None, *, fused: bool) -> tuple[Column, ...]:
     shown = {OWN: "own", ALL: "all", NEAREST: "nearest"} | ({FUSED: "fused"} if fused else {})
-    paired = f"paired by seed, percentage points, 95 % interval; minus {baseline}'s own predictor"
+    paired = f"paired by seed, percentage points, 95 % interval; minus {baseline}'s"
+    rules = {key: f"{paired} {'fused' if key == FUSED else 'own predictor'}" for key in shown}
     return tuple(
-        Column(f"difference.{key}", f"{label.capitalize()} − {baseline}, points", paired, PARTS)
+        Column(f"difference.{key}", f"{label.capitalize()} − {baseline}, points", rules[key], PARTS)
         for key, label in shown.items()
     )
 
