@@ -94,7 +94,9 @@ def test_noise_is_trusted_by_chance_alone(per_class, favoured) -> None:
     for seed in range(0, 40, 2):
         told = uploads(1e6, dim=dim, per_class=per_class, seed=seed)
         overall = cleaned(pool(told, now(told, dim=dim, weights=weights)), CLASSES).overall
-        trusts.append(float(ops.class_trust(overall, CLASSES).max()))
+        trust = ops.class_trust(overall, CLASSES)
+        trusts.append(float(trust.max()))
+        assert not ops.beyond_chance(trust, dim)
     chance = (2 / ((CLASSES - 1) * dim)) ** 0.5
     assert max(trusts) < 3 * chance
     assert sum(trusts) / len(trusts) < chance / 2

@@ -1,5 +1,7 @@
 """Tensor idioms shared by several frameworks: label masks on the client, averages on the server."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -11,6 +13,7 @@ from vpdr.reduction import mean
 from vpdr.types import Prototypes, Step
 
 _SMALLEST_VARIANCE = 1e-30  # noise-free prototypes would otherwise have infinite weight
+_STRICTNESS = 3.0  # standard deviations by which energy must pass what noise has
 
 
 def task(step: Step) -> Float[Tensor, ""]:
@@ -66,6 +69,15 @@ def signal(anchors: Prototypes) -> Float[Tensor, " p"]:
     """The squared distance of each anchor from the mean of all, per coordinate."""
     vectors = anchors.vectors.double()
     return (vectors - vectors.mean(dim=0)).square().mean(dim=1)
+
+
+def beyond_chance(trust: Float[Tensor, " c"], dim: int) -> bool:
+    """Whether classes are trusted more, on average, than noise alone would be.
+
+    The energy of noise between C classes in d dimensions strays by √(2/(C-1)d) of itself.
+    """
+    strays = math.sqrt(2 / (max(1, len(trust) - 1) * dim))
+    return float(trust.mean()) > _STRICTNESS * strays
 
 
 def cosine(features: Float[Tensor, "b d"], vectors: Float[Tensor, "p d"]) -> Float[Tensor, "b p"]:
