@@ -156,6 +156,23 @@ def test_an_owner_may_say_that_features_were_computed_from_broadcasts(tmp_path: 
     assert replies(tmp_path / "c", honest, policy=fixed, **staged)[0].has_content()
 
 
+@pytest.mark.parametrize("processes", [1, 3])
+def test_stages_go_on_where_the_last_release_ended(tmp_path: Path, processes: int) -> None:
+    """Five stages in two releases: the second one adds its two to the three that are remembered."""
+    policy = PUBLIC.replace("conditional", "proved").replace('["igpp"]', '["rapp"]')
+    staged = {"policy": policy, "mechanism": "rapp", "summariser": "sums"}
+    made = [replies(tmp_path, honest, times=3 // processes, **staged) for _ in range(processes)]
+    first, second, third = (reply for part in made for reply in part)
+    entries = LedgerFile(tmp_path / "ledger.json").read().entries
+    costs = [[event.multiplier for event in entry.receipt.events] for entry in entries]
+    assert [len(events) for events in costs] == [6, 4]
+    assert max(costs[1][::2]) < min(costs[0][::2])  # of the sums: the last stages have the largest shares
+    uploads = [reply.content["prototypes"].to_torch_state_dict() for reply in (first, second)]
+    early, late = (upload["variances"] for upload in uploads)
+    assert bool((late < early).all())  # precision only adds up
+    assert third.error.reason == "budget"
+
+
 def gained(gain: float, kind: type = np.float32):
     """An honest app: its features are its samples, times a number that the server broadcast."""
 
