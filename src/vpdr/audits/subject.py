@@ -24,6 +24,14 @@ Transcript: TypeAlias = tuple[Prototypes, ...]  # all that one client sent, roun
 Server: TypeAlias = Callable[[int, Prototypes], Prototypes]  # what it pretends to have been sent
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that an attacker has of one run: uploads, and what a public memory shows, round by round."""
+
+    sent: Transcript = ()
+    kept: Transcript = ()
+
+
 def honest(_: int, upload: Prototypes) -> Prototypes:
     """A server that works on what it is sent."""
     return upload
