@@ -118,9 +118,12 @@ class Subject:
 
 
 def hostile(subject: Subject, target: Tensor) -> Server:
-    """A server that lies: centres on the sample it is after, far behind it, and nowhere."""
+    """A server that lies: centres on the sample it is after, far behind it, opposite, and nowhere.
+
+    Nowhere shows the most of a far sample; with five releases the last one hears it, where rapp spends most.
+    """
     labels = torch.arange(subject.classes)
-    lies = (1.0, 1e3, 0.0, -1.0)
+    lies = (0.0, 1.0, 1e3, -1.0)
 
     def server(t: int, _: Prototypes) -> Prototypes:
         centre = lies[t % len(lies)] * target.float()
