@@ -24,23 +24,23 @@ CASES = {
     "vpp, means": lambda: audit(subject(rounds=20, mechanism="vpp"), effort=effort(150)),
     "none, means": lambda: audit(subject(rounds=20, mechanism="none"), effort=effort(600)),
     "igpp, sums, replace-one": lambda: audit(subject(rounds=1, adjacency="replace-one"), effort=effort(2000)),
-    "rapp, replace-one": lambda: audit(staged(), effort=effort(400)),
-    "rapp, replace-one, hostile server": lambda: audit(staged(), effort=effort(400, lying_server=True)),
+    "rapp, replace-one": lambda: audit(staged(), effort=effort(200)),
+    "rapp, replace-one, hostile server": lambda: audit(staged(), effort=effort(200, lying_server=True)),
     "rapp, replace-one, ε = 8, hostile server": lambda: audit(
-        staged(epsilon=8.0), effort=effort(400, lying_server=True)
+        staged(epsilon=8.0), effort=effort(200, lying_server=True)
     ),
     "rapp, add-remove, ε = 8, hostile server": lambda: audit(
-        staged(adjacency="add-remove", epsilon=8.0), effort=effort(400, lying_server=True)
+        staged(adjacency="add-remove", epsilon=8.0), effort=effort(200, lying_server=True)
     ),
     "rapp, two centres a class, ε = 8, hostile server": lambda: audit(
         staged("mechanism.per_class=2", adjacency="replace-same-label", epsilon=8.0),
-        effort=effort(400, lying_server=True),
+        effort=effort(200, lying_server=True),
     ),
     "rapp, noise halved, hostile server": lambda: audit(
-        staged(), effort=effort(400, noise=weaker(0.5), lying_server=True)
+        staged(), effort=effort(200, noise=weaker(0.5), lying_server=True)
     ),
     "rapp, noise halved, ε = 8, hostile server": lambda: audit(
-        staged(epsilon=8.0), effort=effort(400, noise=weaker(0.5), lying_server=True)
+        staged(epsilon=8.0), effort=effort(200, noise=weaker(0.5), lying_server=True)
     ),
     "noise halved": lambda: audit(subject(rounds=1), effort=effort(6000, noise=weaker(0.5))),
     "factor √20 missing": lambda: audit(
