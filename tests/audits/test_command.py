@@ -55,11 +55,23 @@ def test_a_personal_encoder_is_replayed_and_refuted(capsys) -> None:
     assert found["claimed"]["level"] == "conditional"
 
 
-def test_strict_passes_with_a_hostile_server(capsys) -> None:
-    options = ("--adjacency", "replace-one", "--server", "hostile", "--trials", "60", "--rounds", "1")
-    found = answer(capsys, *options, "--seed", "1")
-    assert found["audited"]["summariser"] == "ClassSums"
+HOSTILE = ("--adjacency", "replace-one", "--server", "hostile", "--trials", "20", "--seed", "1")
+
+
+def test_rapp_passes_with_a_hostile_server(capsys) -> None:
+    found = answer(capsys, "--mechanism", "rapp", *HOSTILE, "--pair", "relabelled")
+    assert found["claimed"]["releases"] == 5
+    assert found["server_heard"] is True
     assert found["refuted"] is False
+
+
+def test_a_server_to_which_nobody_listens_is_said_to_be_one(capsys) -> None:
+    options = (*HOSTILE, "--pair", "relabelled", "--rounds", "2")
+    found = answer(capsys, *options)
+    assert found["audited"]["summariser"] == "ClassSums"
+    assert found["server_heard"] is False
+    assert main(["audit", *options]) == 0
+    assert "hostile server (no release depends on what it says)" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -110,6 +122,7 @@ MISTAKES = {
     "no such folder": (["nowhere"], "holds no run"),
     "folder and options": (["nowhere", "--epsilon", "2"], "already decides --epsilon"),
     "nothing is sent": (["--set", "framework.kind=local"], "sends nothing"),
+    "a lie that nobody hears": (["--server", "hostile", "--rounds", "1"], "first heard after the first"),
     "negative seed": (["--seed", "-1"], "seed"),
 }
 

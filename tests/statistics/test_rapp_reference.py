@@ -21,15 +21,37 @@ from vpdr.rng import Streams
 
 pytestmark = pytest.mark.statistics
 HIDDEN, DIM, CLASSES = 384, 512, 10
-STUDY = {  # samples of a class, ε -> relative error (d = 512, T = 20, balanced, four clients)
-    (20, 1.0): 7.15,
-    (50, 1.0): 3.82,
-    (200, 1.0): 0.85,
-    (200, 2.0): 0.34,
-    (50, 4.0): 0.99,
-    (50, 8.0): 0.45,
-    (200, 8.0): 0.036,
+SAME, ANY = Adjacency.REPLACE_SAME_LABEL, Adjacency.REPLACE_ONE
+STUDY = {  # samples of a class, ε -> relative error for either relation (d = 512, T = 20, four clients)
+    (20, 0.5): (10.0, 8.76),
+    (20, 1.0): (7.15, 7.14),
+    (20, 2.0): (4.67, 4.63),
+    (20, 4.0): (2.79, 2.73),
+    (20, 8.0): (1.39, 1.40),
+    (50, 0.5): (6.14, 6.22),
+    (50, 1.0): (3.82, 3.79),
+    (50, 2.0): (2.02, 1.99),
+    (50, 4.0): (0.99, 0.98),
+    (50, 8.0): (0.45, 0.45),
+    (200, 0.5): (1.75, 1.76),
+    (200, 1.0): (0.85, 0.84),
+    (200, 2.0): (0.34, 0.34),
+    (200, 4.0): (0.12, 0.12),
+    (200, 8.0): (0.036, 0.036),
+    (1000, 0.5): (0.19, 0.19),
+    (1000, 1.0): (0.057, 0.058),
+    (1000, 2.0): (0.017, 0.017),
+    (1000, 4.0): (0.005, 0.005),
+    (1000, 8.0): (0.002, 0.002),
 }
+STUDY_WITHOUT_METRIC = {  # its ablation, labels kept
+    (50, 1.0): 4.59,
+    (200, 1.0): 1.14,
+    (1000, 1.0): 0.095,
+    (50, 8.0): 0.657,
+    (200, 8.0): 0.061,
+}
+TOLERANCE = 1.25
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +85,24 @@ def drawn(fits, n: int, seed: int) -> list[torch.Tensor]:
     return clients
 
 
-def relative_error(fits, n: int, epsilon: float, adjacency: Adjacency, seed: int) -> float:
+def geometry_of(fits, metric: str) -> Geometry:
+    _, weight, bias = fits
+    return Geometry.plain(DIM) if metric == "plain" else Geometry.of_projection(weight, bias)
+
+
+def mean_error(fits, cell: tuple[int, float], adjacency: Adjacency, metric: str) -> float:
+    n, epsilon = cell
+    found = [relative_error(fits, n, Budget(epsilon, 1e-5), (adjacency, metric), seed) for seed in range(2)]
+    return sum(found) / len(found)
+
+
+def relative_error(fits, n: int, budget: Budget, rule: tuple[Adjacency, str], seed: int) -> float:
     """Five rounds of five stages through FedProto's server; what it reads from the uploads of all."""
-    clients, (_, weight, bias) = drawn(fits, n, seed), fits
-    geometry, labels = Geometry.of_projection(weight, bias), torch.arange(CLASSES).repeat_interleave(n)
-    norm = torch.cat([(x - bias).norm(dim=1) for x in clients]).median()
+    clients, (adjacency, metric) = drawn(fits, n, seed), rule
+    geometry, labels = geometry_of(fits, metric), torch.arange(CLASSES).repeat_interleave(n)
+    norm = torch.cat([(x - geometry.offset).norm(dim=1) for x in clients]).median()
     mechanism = Rapp.calibrated(
-        Budget(epsilon, 1e-5),
+        budget,
         5,
         clip_norm=float(norm) / geometry.shrinks,
         classes=CLASSES,
@@ -93,11 +126,28 @@ def relative_error(fits, n: int, epsilon: float, adjacency: Adjacency, seed: int
     return float((told - target).square().sum(2).mean() / between)
 
 
-@pytest.mark.parametrize("adjacency", [Adjacency.REPLACE_SAME_LABEL, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("adjacency", [SAME, ANY])
 @pytest.mark.parametrize("cell", STUDY)
 def test_errors_are_those_of_the_study(fits, cell, adjacency) -> None:
-    found = [relative_error(fits, *cell, adjacency, seed) for seed in range(2)]
-    assert sum(found) / len(found) < 1.25 * STUDY[cell]
+    """Every cell of its table, with the elliptical metric that it used.
+
+    Measured over the study, for either relation: 0.53 to 0.97 with 20 samples of a class, where noise is all
+    there is and more of it is shrunk away, 0.67 to 1.03 with 50, 0.95 to 1.06 with 200, and 0.99 to 1.05 with
+    1000 (0.77 in the last cell, which the study gives to one digit).
+    """
+    assert mean_error(fits, cell, adjacency, "projection") < TOLERANCE * STUDY[cell][adjacency is ANY]
+
+
+@pytest.mark.parametrize("adjacency", [SAME, ANY])
+@pytest.mark.parametrize("cell", STUDY_WITHOUT_METRIC)
+def test_errors_without_the_metric_are_those_of_the_study_without_it(fits, cell, adjacency) -> None:
+    """`plain` is what the preset `strict` uses. It must lose to the table above wherever noise is small.
+
+    Measured over the study's ablation: 0.76 (50 samples, ε = 1) to 1.05. Over the same cells of the table
+    above, which are elliptical: 0.91, 1.30, 1.72, 1.45, 1.76; over all of it 0.59 to 1.77, more than the
+    tolerance of 1.25 from 50 samples at ε = 4 on. That is what the metric is worth and no defect of `plain`.
+    """
+    assert mean_error(fits, cell, adjacency, "plain") < TOLERANCE * STUDY_WITHOUT_METRIC[cell]
 
 
 @pytest.mark.parametrize("metric", ["plain", "projection"])

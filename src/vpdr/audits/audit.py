@@ -52,6 +52,11 @@ class Effort:
 def audit(subject: Subject, claim: Claim | None = None, effort: Effort | None = None) -> Finding:
     """Run both worlds of the strongest pair, and certify what tells them apart."""
     effort, begin = effort or Effort(), time.perf_counter()
+    if effort.lying_server and subject.releases < 2:
+        raise InvalidInput(
+            f"a hostile server is first heard after the first release, but {subject.releases} is audited; "
+            "it needs at least 2 --rounds, and an honest server needs no more than 1"
+        )
     claim = claim or claim_of(subject, effort)
     stage, cost = _strongest(subject, effort)
     trials = effort.trials or _affordable(effort.seconds, cost)
@@ -70,6 +75,7 @@ def audit(subject: Subject, claim: Claim | None = None, effort: Effort | None = 
         words=stage.pair.words,
         attacker=" and ".join(dict.fromkeys(name for name, _, _ in tests)),
         replayed=stage.replays,
+        heard=stage.listens,
         seconds=time.perf_counter() - begin,
     )
 

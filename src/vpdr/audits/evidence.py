@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.audits.subject import Transcript
+from vpdr.audits.subject import Told, Transcript
 from vpdr.audits.worlds import Trial
 from vpdr.types import Prototypes
 
@@ -31,23 +31,23 @@ class Evidence:
 
 def evidence(trial: Trial, radius: float) -> Evidence:
     """What a run shows; the raw uploads are not needed any more."""
-    shape = shape_of(trial.sent)
-    possible = shape_of(trial.expected[0]) == shape, shape_of(trial.expected[1]) == shape
+    sent = trial.told.sent
+    shape = shape_of(sent)
+    possible = shape_of(trial.expected[0].sent) == shape, shape_of(trial.expected[1].sent) == shape
     if not all(possible) or not all(shape):
         return Evidence(world=trial.world, shape=shape, possible=possible)
-    rows = _padded(trial.sent, radius)
+    rows = _padded(trial.told, radius)
     first, second = (_padded(each, radius) for each in trial.expected)
-    last = seen(trial.sent[-1], radius)
     return Evidence(
         world=trial.world,
         shape=shape,
         possible=possible,
         distances=torch.stack([(rows - each).square().sum(2) for each in (first, second)]),
         between=(first - second).square().sum(2),
-        average=rows.mean(0).flatten() if len(set(shape)) == 1 else None,
-        last=last.flatten(),
+        average=rows[: len(sent)].mean(0).flatten() if len(set(shape)) == 1 else None,
+        last=seen(sent[-1], radius).flatten(),
         energy=float(rows.square().mean()),
-        width=last.shape[1],
+        width=rows.shape[2],
     )
 
 
@@ -65,6 +65,9 @@ def seen(upload: Prototypes, radius: float) -> Float[Tensor, "p k"]:
     return torch.cat([vectors, torch.full_like(stds, radius)], dim=1) / stds
 
 
-def _padded(transcript: Transcript, radius: float) -> Float[Tensor, "t p k"]:
-    """All rounds as one block; a round with fewer rows is filled up with zeros, in every world alike."""
-    return torch.nn.utils.rnn.pad_sequence([seen(upload, radius) for upload in transcript], batch_first=True)
+def _padded(told: Told, radius: float) -> Float[Tensor, "t p k"]:
+    """All rounds as one block; what has fewer rows or columns is filled up, in every world alike."""
+    blocks = [seen(upload, radius) for upload in (*told.sent, *told.kept)]
+    width = max(block.shape[1] for block in blocks)
+    wide = [torch.nn.functional.pad(block, (0, width - block.shape[1])) for block in blocks]
+    return torch.nn.utils.rnn.pad_sequence(wide, batch_first=True)

@@ -28,6 +28,7 @@ class Finding:
     words: str  # how the two worlds differ
     attacker: str
     replayed: bool
+    heard: bool  # whether any release depends on what the server says
     seconds: float
 
     @property
@@ -100,6 +101,7 @@ class Finding:
             "pair": self.pair,
             "attacker": self.attacker,
             "replayed_training": self.replayed,
+            "server_heard": self.heard,
             "seconds": self.seconds,
         }
 

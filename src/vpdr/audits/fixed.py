@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 
+from vpdr.audits.remembered import read
 from vpdr.audits.silence import Silence
-from vpdr.audits.subject import Subject, Transcript
+from vpdr.audits.subject import Subject, Told, Transcript
 from vpdr.client import Samples
 from vpdr.mechanisms import NoiseSource, Occasion
-from vpdr.types import Features, Memory, Prototypes
+from vpdr.types import Features, Memory, Prototypes, Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +27,46 @@ class Fixed:
         client = subject.with_data(samples, Silence())
         features = Features(client.released_features(samples), samples.labels)
         loud, deaf = cls(subject, features), cls(subject, features, listens=False)
-        return loud if _differ(loud.play(Silence()), deaf.play(Silence())) else deaf
+        return loud if _differ(loud.play(Silence()).sent, deaf.play(Silence()).sent) else deaf
 
-    def play(self, noise: NoiseSource) -> Transcript:
+    @property
+    def is_open(self) -> bool:
+        """Whether the mechanism keeps released numbers alone, so that an attacker may read its memory."""
+        return self.subject.client.promise.mechanism.facts.staged
+
+    def play(self, noise: NoiseSource) -> Told:
         """All releases, in the order of the rounds."""
-        subject = self.subject
+        return self.followed(noise, ())[0]
+
+    def followed(self, noise: NoiseSource, guesses: tuple["Fixed", ...]) -> list[Told]:
+        """All releases, and what each guess would have told without noise in the place of every one of them.
+
+        The past is that of this very run: broadcasts, and the memory where it is public. Noise is then all
+        that is between a run and the guess that is right.
+        """
+        subject, players = self.subject, (self, *guesses)
+        sources = [noise, *(Silence() for _ in guesses)]
+        told = [Told() for _ in players]
+        memories: list[Memory] = [{} for _ in players]
         heard: Prototypes | None = None
-        memory: Memory = {}
         server = subject.framework.start(subject.now(0)) if self.listens else {}
-        sent = []
         for t in range(1, subject.releases + 1):
-            made = subject.client.promise.mechanism.release(
-                self.features.vectors, self.features.labels, self._occasion(t, noise, heard, memory)
-            )
-            sent.append(made.prototypes)
-            memory = made.memory
+            now = [self._occasion(t, each, heard, kept) for each, kept in zip(sources, memories, strict=True)]
+            made = [player._release(at) for player, at in zip(players, now, strict=True)]
+            told = [self._with(before, one) for before, one in zip(told, made, strict=True)]
+            memories = [made[0].memory if self.is_open else one.memory for one in made]
             if self.listens and t < subject.releases:
-                broadcast, server = subject.answer(t, made.prototypes, server)
+                broadcast, server = subject.answer(t, made[0].prototypes, server)
                 heard = subject.framework.anchors(broadcast)
-        return tuple(sent)
+        return told
+
+    def _release(self, occasion: Occasion) -> Release:
+        mechanism = self.subject.client.promise.mechanism
+        return mechanism.release(self.features.vectors, self.features.labels, occasion)
+
+    def _with(self, told: Told, made: Release) -> Told:
+        kept = (read(made.memory),) if self.is_open else ()
+        return Told((*told.sent, made.prototypes), (*told.kept, *kept))
 
     def _occasion(self, t: int, noise: NoiseSource, heard: Prototypes | None, memory: Memory) -> Occasion:
         promise = self.subject.client.promise

@@ -33,11 +33,15 @@ def fitted(runs: Sequence[Evidence]) -> dict[str, Score]:
     if {run.world for run in alike} != {0, 1}:
         return {"shape": shapes}
     together, apart = variances(alike)
+    uploads = len(common[0][0])
+    sent, kept = slice(uploads), slice(uploads, None)
     found: dict[str, Score] = {
-        "shift": Ratio(shapes, common[0][0], together, together),
-        "shift and scale": Ratio(shapes, common[0][0], *apart),
+        "shift": Ratio(shapes, common[0][0], together, together, sent),
+        "shift and scale": Ratio(shapes, common[0][0], *apart, sent),
         "learnt from the last upload": Learnt.of(alike, shapes, _last),
     }
+    if len(together) > uploads:
+        found["shift of what is remembered"] = Ratio(shapes, common[0][0], together, together, kept)
     if all(run.average is not None for run in alike):
         found["learnt from the average upload"] = Learnt.of(alike, shapes, _average)
     return found
@@ -76,6 +80,7 @@ class Ratio:
     shape: Shape
     first: Variances
     second: Variances
+    part: slice  # which rows of the distances: those of uploads, or those of a public memory
 
     def __call__(self, run: Evidence) -> float:
         """Log-likelihood of the second world minus that of the first."""
@@ -83,7 +88,7 @@ class Ratio:
             return self.otherwise(run)
         near, far = run.distances
         volume = run.width / 2 * (self.first / self.second).log()
-        return float((near / self.first / 2 - far / self.second / 2 + volume).sum())
+        return float((near / self.first / 2 - far / self.second / 2 + volume)[self.part].sum())
 
 
 def variances(runs: Sequence[Evidence]) -> tuple[Variances, tuple[Variances, Variances]]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from vpdr.audits.evidence import evidence, shape_of
 from vpdr.audits.pairs import Pair
 from vpdr.audits.silence import Silence
-from vpdr.audits.subject import Subject, Transcript
+from vpdr.audits.subject import Subject, Told
 from vpdr.audits.worlds import NoiseMaker, Trial
 from vpdr.client import Samples
 from vpdr.privacy import Adjacency
@@ -36,7 +36,7 @@ def restless(subject: Subject, noise: NoiseMaker) -> Pair:
 def effect(subject: Subject, pair: Pair, noise: NoiseMaker) -> float:
     """How far the first silent upload moves, in squared standard deviations of its noise."""
     quiet = [_first(subject, samples, Silence) for samples in pair.worlds]
-    if shape_of(quiet[0]) != shape_of(quiet[1]):
+    if shape_of(quiet[0].sent) != shape_of(quiet[1].sent):
         return math.inf
     loud = evidence(Trial(0, _first(subject, pair.first, noise), (quiet[0], quiet[0])), subject.radius)
     moved = evidence(Trial(0, quiet[1], (quiet[0], quiet[0])), subject.radius)
@@ -45,9 +45,9 @@ def effect(subject: Subject, pair: Pair, noise: NoiseMaker) -> float:
     return float((moved.distances[0] / (loud.distances[0] / loud.width).clamp(min=_LEAST)).sum())
 
 
-def _first(subject: Subject, samples: Samples, noise: NoiseMaker) -> Transcript:
+def _first(subject: Subject, samples: Samples, noise: NoiseMaker) -> Told:
     upload = subject.with_data(samples, noise()).release(1)
-    return (upload if upload is not None else subject.nothing(),)
+    return Told((upload if upload is not None else subject.nothing(),))
 
 
 def _candidate(subject: Subject, attempt: int) -> Pair:

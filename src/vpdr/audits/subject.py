@@ -24,6 +24,14 @@ Transcript: TypeAlias = tuple[Prototypes, ...]  # all that one client sent, roun
 Server: TypeAlias = Callable[[int, Prototypes], Prototypes]  # what it pretends to have been sent
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that an attacker has of one run: uploads, and what a public memory shows, round by round."""
+
+    sent: Transcript = ()
+    kept: Transcript = ()
+
+
 def honest(_: int, upload: Prototypes) -> Prototypes:
     """A server that works on what it is sent."""
     return upload
@@ -110,9 +118,12 @@ class Subject:
 
 
 def hostile(subject: Subject, target: Tensor) -> Server:
-    """A server that lies: centres on the sample it is after, far behind it, and nowhere."""
+    """A server that lies: centres on the sample it is after, far behind it, opposite, and nowhere.
+
+    Nowhere shows the most of a far sample; with five releases the last one hears it, where rapp spends most.
+    """
     labels = torch.arange(subject.classes)
-    lies = (1.0, 1e3, 0.0, -1.0)
+    lies = (0.0, 1.0, 1e3, -1.0)
 
     def server(t: int, _: Prototypes) -> Prototypes:
         centre = lies[t % len(lies)] * target.float()

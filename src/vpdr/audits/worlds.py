@@ -9,7 +9,7 @@ import torch
 from vpdr.audits.fixed import Fixed
 from vpdr.audits.pairs import Pair
 from vpdr.audits.silence import Silence
-from vpdr.audits.subject import Subject, Transcript
+from vpdr.audits.subject import Subject, Told, Transcript
 from vpdr.client import Client, Samples
 from vpdr.mechanisms import NoiseSource
 from vpdr.types import Prototypes
@@ -20,11 +20,11 @@ Guess: TypeAlias = tuple[Client, list[Prototypes]]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run: which world it was, what was sent, and what each world would have sent without noise."""
+    """One run: which world it was, what was told, and what each world would have told without noise."""
 
     world: int
-    sent: Transcript
-    expected: tuple[Transcript, Transcript]
+    told: Told
+    expected: tuple[Told, Told]
 
 
 def learns(subject: Subject, samples: Samples) -> bool:
@@ -44,14 +44,16 @@ class Stage:
     subject: Subject
     pair: Pair
     fixed: tuple[Fixed, Fixed] | None = None  # where nothing is learnt
-    quiet: tuple[Transcript, Transcript] | None = None  # expectations that then hold for all runs
+    quiet: tuple[Told, Told] | None = None  # expectations, where they hold for all runs
 
     @classmethod
     def of(cls, subject: Subject, pair: Pair) -> "Stage":
-        """Expectations are made once where nothing is learnt, and in every run where something is."""
+        """Expectations are made once where neither client nor mechanism learns, and else in every run."""
         if any(learns(subject, samples) for samples in pair.worlds):
             return cls(subject=subject, pair=pair)
         fixed = Fixed.of(subject, pair.first), Fixed.of(subject, pair.second)
+        if any(each.listens or each.is_open for each in fixed):
+            return cls(subject=subject, pair=pair, fixed=fixed)
         quiet = fixed[0].play(Silence()), fixed[1].play(Silence())
         return cls(subject=subject, pair=pair, fixed=fixed, quiet=quiet)
 
@@ -59,6 +61,11 @@ class Stage:
     def replays(self) -> bool:
         """Whether training is replayed under both hypotheses in every run."""
         return self.fixed is None
+
+    @property
+    def listens(self) -> bool:
+        """Whether a release depends on what the server says."""
+        return self.fixed is None or any(each.listens for each in self.fixed)
 
     def run(self, world: int, noise: NoiseMaker) -> Trial:
         """One run in one of the worlds.
@@ -70,12 +77,15 @@ class Stage:
         """
         if self.fixed is not None and self.quiet is not None:
             return Trial(world, self.fixed[world].play(noise()), self.quiet)
+        if self.fixed is not None:
+            told, first, second = self.fixed[world].followed(noise(), self.fixed)
+            return Trial(world, told, (first, second))
         guesses = [self.subject.with_data(samples, Silence()) for samples in self.pair.worlds]
         shared = None if self.subject.client.trainer else guesses[world].model
         sender = self.subject.with_data(self.pair.worlds[world], noise(), shared)
-        told: tuple[list[Prototypes], list[Prototypes]] = ([], [])
-        sent = play(self.subject, sender, list(zip(guesses, told, strict=True)))
-        return Trial(world, sent, (tuple(told[0]), tuple(told[1])))
+        guessed: tuple[list[Prototypes], list[Prototypes]] = ([], [])
+        sent = play(self.subject, sender, list(zip(guesses, guessed, strict=True)))
+        return Trial(world, Told(sent), (Told(tuple(guessed[0])), Told(tuple(guessed[1]))))
 
 
 def play(subject: Subject, sender: Client, guesses: list[Guess]) -> Transcript:

@@ -18,6 +18,7 @@ from vpdr.privacy import Adjacency
 from vpdr.privacy.terms import DECLARED
 
 SERVERS = {"honest": False, "hostile": True}
+HOSTILE_ROUNDS = 5  # every lie is heard, and rapp makes one stage of each release
 RunFolder = Annotated[
     Path | None, typer.Argument(metavar="[RUN_DIR]", help="A finished run: audit it as it is configured.")
 ]
@@ -28,7 +29,9 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
     mechanism: Annotated[str | None, typer.Option(help="none, igpp, vpp, ... (igpp if not given).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The ε that all rounds together claim (1).")] = None,
     delta: Annotated[float | None, typer.Option(help="The δ of the claim (1e-5).")] = None,
-    rounds: Annotated[int | None, typer.Option(help="How many releases share the budget (20).")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="How many releases share the budget (20; hostile: 5).")
+    ] = None,
     summariser: Annotated[
         str | None, typer.Option(help="means, sums, kmeans, finch (means, or sums for private counts).")
     ] = None,
@@ -60,6 +63,8 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
         "adjacency": adjacency,
     }
     given = {name: value for name, value in asked.items() if value is not None}
+    if SERVERS[server] and folder is None:
+        given.setdefault("rounds", HOSTILE_ROUNDS)
     request = _request(folder, given, settings or [])
     effort = Effort(
         trials=trials,
@@ -118,6 +123,7 @@ def _tell(found: Finding, about: dict[str, Any]) -> None:
     console.print(
         f"[bold]audit of {about['mechanism']}[/] on {about['summariser']}, {about['encoder']} encoder, "
         f"{claim.adjacency}, {claim.releases} releases, {about['server']} server"
+        f"{'' if found.heard else ' (no release depends on what it says)'}"
     )
     claimed = f"epsilon {claim.epsilon:.4g} at delta {claim.delta:g}" if claim.finite else "nothing finite"
     sure = f"{100 * found.confidence:g} % confidence"

@@ -42,7 +42,7 @@ class Facts:
 
     private: bool = True  # whether its releases cost a finite budget
     selects: bool = False  # whether it pays for a choice of coordinates beside its noise
-    staged: bool = False  # whether it adds up sums of its own over rows that never change
+    staged: bool = False  # whether it adds up released sums over rows that never change, and keeps only these
 
 
 @runtime_checkable

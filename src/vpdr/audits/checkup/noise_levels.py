@@ -47,8 +47,8 @@ def measured_mu(subject: Subject) -> float:
     """How far an antipodal pair moves one release, in measured standard deviations of its noise."""
     pair, once = antipodal(subject), dataclasses.replace(subject, releases=1)
     first, second = (Fixed.of(once, samples) for samples in pair.worlds)
-    quiet, other = first.play(Silence())[0], second.play(Silence())[0]
-    draws = [first.play(SystemNoise())[0] for _ in range(RELEASES)]
+    quiet, other = first.play(Silence()).sent[0], second.play(Silence()).sent[0]
+    draws = [first.play(SystemNoise()).sent[0] for _ in range(RELEASES)]
     loud = torch.stack([seen(upload, subject.radius) for upload in draws])
     here = seen(quiet, subject.radius)
     variances = (loud - here).square().mean(dim=(0, 2))

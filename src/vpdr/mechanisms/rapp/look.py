@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.mechanisms.noise import NoiseSource
-from vpdr.mechanisms.perturb import Scale, noisy_rows, noisy_share
+from vpdr.mechanisms.perturb import NoisyRows, Scale, noisy_rows, noisy_share
 from vpdr.mechanisms.rapp.seen import Seen
 from vpdr.mechanisms.rapp.stages import Stage
 from vpdr.privacy.terms import Adjacency
@@ -68,7 +68,15 @@ def glimpse(features: Features, view: Viewpoint) -> Glimpse:
     return Glimpse(Summary(sums, everyone, sizes), share)
 
 
-def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: NoiseSource) -> Seen:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a stage tells of the data. Public."""
+
+    rows: NoisyRows  # sums and counts
+    share: Float[Tensor, ""] | None  # None where no second moment was paid for
+
+
+def outcome(features: Features, view: Viewpoint, stage: Stage, noise: NoiseSource) -> Outcome:
     """Sums of residuals clipped around the centres, counts, and their second moment, each with its noise.
 
     Guarantee: the events of `stage` under the view's adjacency, for any centres and any radius: noise on
@@ -81,8 +89,15 @@ def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: N
         adjacency=view.adjacency,
         reach=torch.ones(features.vectors.shape[1], dtype=torch.float64),
     )
-    told = noisy_rows(found.summary, rule, scale, noise)
-    precision = told.stds[0] ** -2
+    rows = noisy_rows(found.summary, rule, scale, noise)
+    moment = stage.moment
+    return Outcome(rows, None if moment is None else noisy_share(found.share, moment.multiplier, noise))
+
+
+def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: NoiseSource) -> Seen:
+    """The outcome of a stage, added to what was seen before; beyond `outcome` it is post-processing."""
+    found = outcome(features, view, stage, noise)
+    told, precision = found.rows, found.rows.stds[0] ** -2
     kept = 1.0 if view.per_class == 1 else _FADING
     fresh = dataclasses.replace(
         seen,
@@ -94,9 +109,7 @@ def look(features: Features, seen: Seen, view: Viewpoint, stage: Stage, noise: N
         counted=kept * seen.counted + precision * view.radius**2,
         centres=view.centres,
     )
-    if stage.moment is None:
-        return fresh
-    return _with_moment(fresh, noisy_share(found.share, stage.moment.multiplier, noise), view, stage)
+    return fresh if found.share is None else _with_moment(fresh, found.share, view, stage)
 
 
 def _with_moment(seen: Seen, share: Float[Tensor, ""], view: Viewpoint, stage: Stage) -> Seen:
