@@ -7,7 +7,7 @@ import pytest
 
 from tests.report.report_cases import NOTHING, OPEN, privacy, record, summary, trial
 from vpdr.report.numbers import duration, listed, points, seeds_text, signed, size
-from vpdr.report.summary import interval
+from vpdr.report.summary import interval, metrics_of
 from vpdr.report.tables import comparison_rows, csv_text, markdown
 
 SHOWN = (
@@ -128,3 +128,14 @@ def test_a_budget_is_shown_only_where_something_private_was_released() -> None:
     ]
     table = comparison_rows(summary(runs, None)[""], None)
     assert [row[1].text for row in table.rows] == ["—", "—", "0.5"]
+
+
+def test_the_error_of_a_comparison_is_that_of_the_last_release() -> None:
+    """Earlier ones may have been stages to it, as in `rapp`."""
+    run = record(0, 0.6)
+    for error, each in zip((100.0, 4.0), run["rounds"], strict=True):
+        told = {
+            name: {**client, "release": {"relative_error": error}} for name, client in each["clients"].items()
+        }
+        each["clients"] = told
+    assert metrics_of(run)["relative_error"] == 4

@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 SUMMARY_VERSION = 1
 CONFIDENCE = 0.95
 ACCURACIES = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine", "fused")
-RELEASE_FIGURES = ("relative_error", "noise_to_signal", "overlap", "chance", "energy_ratio")
+RELEASE_FIGURES = ("noise_to_signal", "overlap", "chance", "energy_ratio")
 
 
 def interval(values: Sequence[float]) -> dict[str, Any]:
@@ -35,6 +35,8 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
         values = released(record, name)
         if values:
             found[name] = statistics.fmean(values)
+    if (error := last_error(record)) is not None:
+        found["relative_error"] = error
     for kind, attack in record.get("attacks", {}).items():
         known = {name: value["mean"] for name, value in attack["summary"].items()}
         found |= {f"{kind}.{name}": mean for name, mean in known.items() if mean is not None and mean == mean}
@@ -46,6 +48,16 @@ def released(record: Mapping[str, Any], name: str) -> list[float]:
     """A diagnostic over all rounds and clients in which something was released."""
     told = (client["release"].get(name) for each in record["rounds"] for client in each["clients"].values())
     return [value for value in told if value is not None and math.isfinite(value)]
+
+
+def last_error(record: Mapping[str, Any]) -> float | None:
+    """The squared error of each client's last release, averaged: earlier ones may have been stages to it."""
+    last: dict[str, float] = {}
+    for each in record["rounds"]:
+        told = {name: client["release"].get("relative_error") for name, client in each["clients"].items()}
+        last |= {name: error for name, error in told.items() if error is not None}
+    known = [error for error in last.values() if math.isfinite(error)]
+    return statistics.fmean(known) if known else None
 
 
 def summarise_runs(

@@ -70,7 +70,7 @@ FIGURES = (
     Column(
         "relative_error",
         "relMSE",
-        "squared error of releases, mean over rounds; 1: what a constant scores",
+        "squared error of each client's last release; 1: what a constant scores",
         PARTS,
     ),
     Column("overlap", "Overlap (chance)", "selected dimensions that are the true ones", ("mean", "chance")),

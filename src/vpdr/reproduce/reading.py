@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from vpdr.report.summary import released
+from vpdr.report.summary import last_error, released
 
 Record: TypeAlias = Mapping[str, Any]
 Reading: TypeAlias = dict[str, float]
@@ -123,13 +123,8 @@ def validation(record: Record) -> float | None:
 
 
 def _last_error(record: Record) -> Reading:
-    """The squared error of each client's last release, averaged: earlier ones may have been stages to it."""
-    last: dict[str, float] = {}
-    for each in record["rounds"]:
-        told = {name: client["release"].get("relative_error") for name, client in each["clients"].items()}
-        last |= {name: error for name, error in told.items() if error is not None}
-    known = _finite(last.values())
-    return {"relative_error": statistics.fmean(known)} if known else {}
+    error = last_error(record)
+    return {} if error is None else {"relative_error": error}
 
 
 def _released(record: Record, names: tuple[str, ...]) -> Reading:
