@@ -128,21 +128,6 @@ def test_alone_the_same_rule_reads_its_own_means() -> None:
     assert "nearest" not in told[0]
 
 
-@pytest.mark.parametrize("name", ["fedproto", "mpft"])
-def test_what_is_noise_by_its_own_account_is_not_heard(name: str) -> None:
-    """Then nobody is worse off than alone by the same rule; what is beyond chance is heard."""
-    alone, sharing = (build(tiny(f"framework.kind={each}")).clients[0] for each in ("local", name))
-    test, dim = alone.shard.test, alone.shard.test.public.shape[1]
-    drawn = torch.randn(CLASSES, dim, generator=Streams(4).draw("x"))
-    told = {}
-    for noise in (1e4, 1e-4):
-        upload = Prototypes(drawn, torch.arange(CLASSES), torch.full((CLASSES,), noise))
-        sharing.heard = heard_from([upload, upload], sharing)
-        told[noise] = shared_guess(sharing, test)
-    assert torch.equal(told[1e4], shared_guess(alone, test))
-    assert not torch.equal(told[1e-4], told[1e4])
-
-
 @torch.no_grad()
 def test_without_samples_the_anchors_decide_and_without_both_the_head() -> None:
     client = build(tiny()).clients[0]

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from vpdr.client.client import Client
 from vpdr.client.parts import Samples
-from vpdr.frameworks import ops
 from vpdr.prototypes import ClassMeans
 from vpdr.types import Prototypes
 
@@ -68,18 +67,11 @@ def _judged(client: Client, samples: Samples) -> Float[Tensor, "n c"] | None:
 
 
 def _completed(client: Client, seen: Float[Tensor, "n d"]) -> Prototypes:
-    """The anchors, and the client's own clean mean of a class that has none.
-
-    Anchors that differ by no more than their published noise are not heard: clean means are better.
-    """
+    """The anchors, and the client's own clean mean of a class that has none."""
     own = ClassMeans()(seen.double(), client.shard.train.labels)
     anchors = None if client.heard is None else client.framework.anchors(client.heard)
-    if anchors is None or not _heard(anchors, client.habits.classes):
+    if anchors is None:
         return Prototypes(own.vectors, own.labels)
     alone = ~torch.isin(own.labels, anchors.labels)
     vectors = torch.cat([anchors.vectors.double(), own.vectors[alone]])
     return Prototypes(vectors, torch.cat([anchors.labels, own.labels[alone]]))
-
-
-def _heard(anchors: Prototypes, classes: int) -> bool:
-    return ops.beyond_chance(ops.class_trust(anchors, classes), anchors.vectors.shape[1])

@@ -153,11 +153,9 @@ class Mpft(Ordinary):
         return None
 
     def opinion(self, public: Float[Tensor, "b d"], broadcast: Teacher) -> Float[Tensor, "b c"] | None:
-        """What the teacher says, as soon as there is one that has learnt from more than noise."""
+        """What the teacher says, as soon as there is one."""
         model = broadcast.parameters
-        if not model or (TRUST in model and not ops.beyond_chance(model[TRUST], public.shape[1])):
-            return None
-        return scores(model, adapted(model, public))
+        return scores(model, adapted(model, public)) if model else None
 
     def pack(self, broadcast: Teacher) -> dict[str, Tensor]:
         """The parameters by name."""

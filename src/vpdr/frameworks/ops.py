@@ -1,7 +1,5 @@
 """Tensor idioms shared by several frameworks: label masks on the client, averages on the server."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -68,15 +66,6 @@ def signal(anchors: Prototypes) -> Float[Tensor, " p"]:
     """The squared distance of each anchor from the mean of all, per coordinate."""
     vectors = anchors.vectors.double()
     return (vectors - vectors.mean(dim=0)).square().mean(dim=1)
-
-
-def beyond_chance(trust: Float[Tensor, " c"], dim: int) -> bool:
-    """Whether classes are trusted more, on average, than noise alone is on a usual day.
-
-    The energy of noise between C classes in d dimensions strays by √(2/(C-1)d) of itself. One such deviation
-    and not several: in hundreds of dimensions a trust of 5 % still tells most classes apart.
-    """
-    return float(trust.mean()) > math.sqrt(2 / (max(1, len(trust) - 1) * dim))
 
 
 def cosine(features: Float[Tensor, "b d"], vectors: Float[Tensor, "p d"]) -> Float[Tensor, "b p"]:
