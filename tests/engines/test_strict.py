@@ -1,5 +1,6 @@
 """Strict runs: in stages, through every framework, stopped anywhere, and on after the budget is spent."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ def test_the_run_goes_on_with_what_is_public(framework) -> None:
     assert spent[:5] == sorted(set(spent[:5]))
     assert spent[4] == spent[5] == spent[6] <= 1
     assert record["privacy"]["level"] == "proved"
+
+
+def test_a_budget_that_something_else_has_spent_ends_releases_and_not_the_run() -> None:
+    """As where the steps of a crashed round were paid twice: the ledger refuses, the last upload goes again."""
+    client = build(tiny("mechanism.kind=igpp", "release.count=2", source="strict")).clients[0]
+    client.promise = replace(client.promise, releases=9)
+    first = client.release(1)
+    assert first is not None
+    client.ledger.charge(client.ledger.releases[0].receipt, round=2)
+    assert client.release(3) is first
+    assert [entry.round for entry in client.ledger.releases] == [1, 2]
 
 
 @pytest.mark.parametrize("arm", ["rapp", "igpp"])

@@ -40,9 +40,11 @@ def test_the_numbers_are_those_of_vpdr_run(tmp_path: Path, case: str) -> None:
         assert (tmp_path / "flower" / "ledgers" / ledger.name).read_bytes() == ledger.read_bytes()
 
 
-@pytest.mark.parametrize("framework", ["fedproto", "fpl", "mpft"])
-def test_the_strict_preset_stays_proved(tmp_path: Path, framework: str) -> None:
-    plan = tiny(f"framework.kind={framework}", "release.count=2", source="strict")
+@pytest.mark.parametrize("per_class", [1, 2])
+@pytest.mark.parametrize("framework", [name for name in FRAMEWORKS if name != "local"])
+def test_the_strict_preset_stays_proved(tmp_path: Path, framework: str, per_class: int) -> None:
+    settings = (f"framework.kind={framework}", "release.count=2", f"mechanism.per_class={per_class}")
+    plan = tiny(*settings, source="strict")
     record = simulate_in_process(plan, tmp_path / "flower")
     assert without_exchange(record) == without_exchange(run_plan(plan, tmp_path / "run").record)
     assert record["privacy"]["level"] == "proved"
