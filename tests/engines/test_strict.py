@@ -31,7 +31,7 @@ def test_the_run_goes_on_with_what_is_public(framework) -> None:
 
 
 def test_a_budget_that_something_else_has_spent_ends_releases_and_not_the_run() -> None:
-    """As where the steps of a crashed round were paid twice: the ledger refuses, the last upload goes again."""
+    """As where a crashed round was paid twice: the ledger refuses, and the last upload goes again."""
     client = build(tiny("mechanism.kind=igpp", "release.count=2", source="strict")).clients[0]
     client.promise = replace(client.promise, releases=9)
     first = client.release(1)
