@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.engines.conftest import tiny
 from vpdr.audits.requests import from_run
@@ -134,3 +135,11 @@ def test_a_mistake_is_one_line(capsys, case) -> None:
     told = capsys.readouterr().err
     assert words in told
     assert told.count("\n") == 1
+
+
+def test_an_audit_works_on_the_plans_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads on small tensors are many times slower on a busy machine, and part of the result."""
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    assert main(["audit", "--mechanism", "igpp", "--rounds", "1", "--trials", "40", "--seed", "1"]) == 0
+    assert asked[-1] == 1

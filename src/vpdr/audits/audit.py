@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from vpdr.audits.claims import Claim
 from vpdr.audits.evidence import Evidence, evidence
 from vpdr.audits.findings import Finding
@@ -57,6 +59,7 @@ def audit(subject: Subject, claim: Claim | None = None, effort: Effort | None = 
             f"a hostile server is first heard after the first release, but {subject.releases} is audited; "
             "it needs at least 2 --rounds, and an honest server needs no more than 1"
         )
+    torch.set_num_threads(subject.plan.run.threads)  # more would be slower here, and round otherwise
     claim = claim or claim_of(subject, effort)
     stage, cost = _strongest(subject, effort)
     trials = effort.trials or _affordable(effort.seconds, cost)
