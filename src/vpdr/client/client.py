@@ -94,7 +94,7 @@ class Client:
             summarise=self.promise.summarise,
             encoder=self.trainer.kind(self.ledger) if self.trainer else self.promise.encoder,
             noise=self.promise.noise(self.id, t, Purpose.RELEASE),
-            heard=None if self.heard is None else self.framework.anchors(self.heard),
+            heard=self.anchors,
             memory=self.kept,
         )
 
@@ -149,6 +149,11 @@ class Client:
         if self.promise.encoder.trained:
             return usual(self.personal_features(samples))
         return samples.public if self.path is None else through(self.path, samples.public)
+
+    @property
+    def anchors(self) -> Prototypes | None:
+        """The global prototypes in the last broadcast; None before there was one, or where it has none."""
+        return None if self.heard is None else self.framework.anchors(self.heard)
 
     @property
     def path(self) -> Path | None:

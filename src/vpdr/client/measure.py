@@ -48,7 +48,7 @@ def predictions(client: Client, test: Samples, encoded: Float[Tensor, "n d"]) ->
 
 def _nearest(client: Client, test: Samples) -> dict[str, Int[Tensor, " m"]]:
     """The class of the nearest shared prototype, by distance and by angle; nothing where there are none."""
-    anchors = None if client.heard is None else client.framework.anchors(client.heard)
+    anchors = client.anchors
     if anchors is None or not len(anchors.labels):
         return {}
     seen, unit = client.released_features(test), torch.nn.functional.normalize

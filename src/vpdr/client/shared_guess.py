@@ -20,16 +20,14 @@ def shared_guess(client: Client, test: Samples) -> Float[Tensor, "m c"] | None:
     where what was shared is noise, the width comes out large and no class is preferred.
     """
     train, classes = client.shard.train, client.habits.classes
-    judged = _judged(client, test)
-    if judged is not None:
-        return (-judged / _width(_judged(client, train), train.labels, 1.0)).softmax(dim=1)
+    judged, learnt = _judged(client, test), _judged(client, train)
+    if judged is not None and learnt is not None:
+        return (-judged / _width(learnt, train.labels, usual=1.0)).softmax(dim=1)
     seen = client.released_features(train)
     known = _completed(client, seen)
     if not len(known.labels):
         return None
     far = class_distances(client.released_features(test), known, classes)
-    if not len(train.labels):
-        return (-far).softmax(dim=1)
     return (-far / fitted_width(class_distances(seen, known, classes), train.labels)).softmax(dim=1)
 
 
@@ -44,13 +42,14 @@ def class_distances(
 
 
 def fitted_width(apart: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> float:
-    """The width under which the anchors give these labels the largest probability."""
-    return _width(apart, labels, float(apart.gather(1, labels[:, None]).mean().clamp(min=1e-12)))
+    """The width under which the anchors give these labels the largest probability; 1 without any label."""
+    right = apart.gather(1, labels[:, None])
+    return _width(apart, labels, usual=float(right.mean().clamp(min=1e-12)) if len(labels) else 1.0)
 
 
-def _width(apart: Float[Tensor, "n c"] | None, labels: Int[Tensor, " n"], usual: float) -> float:
+def _width(apart: Float[Tensor, "n c"], labels: Int[Tensor, " n"], usual: float) -> float:
     """The best of some multiples of what is usual; without samples what is usual."""
-    if apart is None or not len(labels):
+    if not len(labels):
         return usual
     fits = [
         (-apart / (usual * width)).log_softmax(dim=1).gather(1, labels[:, None]).mean() for width in _TRIED
@@ -69,7 +68,7 @@ def _judged(client: Client, samples: Samples) -> Float[Tensor, "n c"] | None:
 def _completed(client: Client, seen: Float[Tensor, "n d"]) -> Prototypes:
     """The anchors, and the client's own clean mean of a class that has none."""
     own = ClassMeans()(seen.double(), client.shard.train.labels)
-    anchors = None if client.heard is None else client.framework.anchors(client.heard)
+    anchors = client.anchors
     if anchors is None:
         return Prototypes(own.vectors, own.labels)
     alone = ~torch.isin(own.labels, anchors.labels)
