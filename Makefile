@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# each worker has one thread: two workers with two threads each would wait for each other
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint statistics embedded deployment results benchmark clean
+.PHONY: help setup demo test lint slow statistics embedded deployment coverage results benchmark clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,24 +22,29 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## compare local, non-private, IGPP, VPDR and strict on four digit domains; ends with a report
 	$(BIN)/vpdr run quickstart
 
-test: lint ## lint, then the default tests
-	$(BIN)/python -m pytest
+test: lint ## lint, then the default tests (at most 4 minutes on 2 cores)
+	$(PYTEST)
 
-lint: $(READY) ## style, types, import rules, lengths
+lint: $(READY) ## style, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/architecture
+
+slow: $(READY) ## the slower tests, which continuous integration runs too (some minutes)
+	$(PYTEST) -m slow
 
 statistics: $(READY) ## long statistical tests (some minutes)
-	$(BIN)/python -m pytest -m statistics
+	$(PYTEST) -m statistics
 
 embedded: $(READY) ## every framework on real digits with the real backbone (some minutes)
-	$(BIN)/python -m pytest -m embedded
+	$(PYTEST) -m embedded
 
 deployment: $(READY) ## SuperLink and SuperNodes as processes with TLS and node keys (some minutes)
 	$(BIN)/python -m pytest -m deployment
+
+coverage: $(READY) ## default and slow tests with the lines that they miss
+	$(PYTEST) -m 'not statistics and not embedded and not deployment' --cov=vpdr --cov-report=term:skip-covered
 
 results: $(READY) ## write RESULTS.md from the summaries in results/
 	$(BIN)/vpdr results results --out RESULTS.md
@@ -50,4 +57,4 @@ benchmark: $(READY) ## cost of a release, speed of a run, growth with clients
 	$(BIN)/python benchmarks/attack_cost.py
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage build dist

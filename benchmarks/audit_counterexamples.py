@@ -1,4 +1,4 @@
-"""The table of docs/audits.md: every sound claim and every counter-example, audited once from a seed.
+"""The table of docs/audits.md: every true claim and every counter-example, audited once from a seed.
 
 Run it from the root of the project: PYTHONPATH=. python benchmarks/audit_counterexamples.py [CASE | power]
 """
@@ -6,88 +6,96 @@ Run it from the root of the project: PYTHONPATH=. python benchmarks/audit_counte
 import math
 import sys
 
-from tests.audits.audit_cases import effort, same_draws, subject, weaker, with_bold_means, with_liar
-from vpdr.audits import Subject, audit
-from vpdr.audits.requests import Wish, from_wish
+from tests.unit.audits.audit_cases import (
+    make_config,
+    make_target,
+    repeated_noise,
+    scaled_noise,
+    target_with_misdeclared_encoder,
+    target_with_unsound_means,
+)
+from vpdr.audits import AuditTarget, audit
+from vpdr.audits.request import AuditOptions, request_from_options
 
-LEARNING = from_wish(Wish(encoder="personal"))
+PERSONAL = request_from_options(AuditOptions(encoder="personal"))
 FACTORS = (1.0, 0.8, 0.7, 0.6, 0.5, 0.25)
 
 
-def staged(*settings: str, **wish: object) -> Subject:
-    """A client of rapp with a stage in each of five releases."""
-    return subject(*settings, **{"mechanism": "rapp", "rounds": 5, "adjacency": "replace-one", **wish})
+def rapp_target(*settings: str, **options: object) -> AuditTarget:
+    """A client of rapp with one stage in each of five releases."""
+    return make_target(*settings, **{"mechanism": "rapp", "rounds": 5, "adjacency": "replace-one", **options})
 
 
 CASES = {
-    "igpp, means": lambda: audit(subject(rounds=20), effort=effort(600)),
-    "vpp, means": lambda: audit(subject(rounds=20, mechanism="vpp"), effort=effort(150)),
-    "none, means": lambda: audit(subject(rounds=20, mechanism="none"), effort=effort(600)),
-    "igpp, sums, replace-one": lambda: audit(subject(rounds=1, adjacency="replace-one"), effort=effort(2000)),
-    "rapp, replace-one": lambda: audit(staged(), effort=effort(200)),
-    "rapp, replace-one, hostile server": lambda: audit(staged(), effort=effort(200, lying_server=True)),
+    "igpp, means": lambda: audit(make_target(rounds=20), config=make_config(600)),
+    "vpp, means": lambda: audit(make_target(rounds=20, mechanism="vpp"), config=make_config(150)),
+    "none, means": lambda: audit(make_target(rounds=20, mechanism="none"), config=make_config(600)),
+    "igpp, sums, replace-one": lambda: audit(make_target(rounds=1, adjacency="replace-one"), config=make_config(2000)),
+    "rapp, replace-one": lambda: audit(rapp_target(), config=make_config(200)),
+    "rapp, replace-one, hostile server": lambda: audit(rapp_target(), config=make_config(200, lying_server=True)),
     "rapp, replace-one, ε = 8, hostile server": lambda: audit(
-        staged(epsilon=8.0), effort=effort(200, lying_server=True)
+        rapp_target(epsilon=8.0), config=make_config(200, lying_server=True)
     ),
     "rapp, add-remove, ε = 8, hostile server": lambda: audit(
-        staged(adjacency="add-remove", epsilon=8.0), effort=effort(200, lying_server=True)
+        rapp_target(adjacency="add-remove", epsilon=8.0), config=make_config(200, lying_server=True)
     ),
     "rapp, two centres a class, ε = 8, hostile server": lambda: audit(
-        staged("mechanism.per_class=2", adjacency="replace-same-label", epsilon=8.0),
-        effort=effort(200, lying_server=True),
+        rapp_target("mechanism.per_class=2", adjacency="replace-same-label", epsilon=8.0),
+        config=make_config(200, lying_server=True),
     ),
     "rapp, noise halved, hostile server": lambda: audit(
-        staged(), effort=effort(200, noise=weaker(0.5), lying_server=True)
+        rapp_target(), config=make_config(200, noise=scaled_noise(0.5), lying_server=True)
     ),
     "rapp, noise halved, ε = 8, hostile server": lambda: audit(
-        staged(epsilon=8.0), effort=effort(200, noise=weaker(0.5), lying_server=True)
+        rapp_target(epsilon=8.0), config=make_config(200, noise=scaled_noise(0.5), lying_server=True)
     ),
-    "noise halved": lambda: audit(subject(rounds=1), effort=effort(6000, noise=weaker(0.5))),
+    "noise halved": lambda: audit(make_target(rounds=1), config=make_config(6000, noise=scaled_noise(0.5))),
     "factor √20 missing": lambda: audit(
-        subject(rounds=20), effort=effort(600, noise=weaker(1 / math.sqrt(20)))
+        make_target(rounds=20), config=make_config(600, noise=scaled_noise(1 / math.sqrt(20)))
     ),
-    "trained encoder claimed as proved": lambda: audit(with_liar(), effort=effort(100, pair="mislabelled")),
-    "personal encoder (paper settings)": lambda: audit(LEARNING.subject, effort=effort(40)),
-    "k-means centroids": lambda: audit(subject(rounds=1, summariser="kmeans"), effort=effort(600)),
-    "FINCH": lambda: audit(subject(rounds=1, summariser="finch"), effort=effort(400, pair="restless")),
+    "trained encoder claimed as proved": lambda: audit(
+        target_with_misdeclared_encoder(), config=make_config(100, pair="mislabelled")
+    ),
+    "personal encoder (paper settings)": lambda: audit(PERSONAL.target, config=make_config(40)),
+    "k-means centroids": lambda: audit(make_target(rounds=1, summariser="kmeans"), config=make_config(600)),
+    "FINCH": lambda: audit(make_target(rounds=1, summariser="finch"), config=make_config(400, pair="restless")),
     "counts in the noise, replace-one": lambda: audit(
-        with_bold_means(), effort=effort(600, pair="relabelled")
+        target_with_unsound_means(), config=make_config(600, pair="relabelled")
     ),
     "class that vanishes, replace-one": lambda: audit(
-        with_bold_means(), effort=effort(400, pair="vanishing")
+        target_with_unsound_means(), config=make_config(400, pair="vanishing")
     ),
-    "seed used again": lambda: audit(subject(), effort=effort(600, noise=same_draws())),
+    "seed used again": lambda: audit(make_target(), config=make_config(600, noise=repeated_noise())),
 }
 
 
 def power() -> None:
-    """How much noise may be missing from five stages before 200 runs of each world notice."""
+    """How much noise five stages may lack before 200 runs of each world refute the claim."""
     print("| noise | server | certified ε | on a Gaussian curve | verdict |\n|---|---|---|---|---|")
     for factor in FACTORS:
-        for server, lying in (("honest", False), ("hostile", True)):
-            made = staged(adjacency="replace-same-label", epsilon=8.0)
-            hard = effort(200, noise=weaker(factor), lying_server=lying, pair="antipodal")
-            found = audit(made, effort=hard)
-            verdict = "**refuted**" if found.refuted else "not refuted"
-            row = f"{factor:g} | {server} | {found.certified:.2f} | {found.on_the_curve:.2f} | {verdict}"
-            print(f"| {row} |", flush=True)
+        for server, hostile in (("honest", False), ("hostile", True)):
+            target = rapp_target(adjacency="replace-same-label", epsilon=8.0)
+            config = make_config(200, noise=scaled_noise(factor), lying_server=hostile, pair="antipodal")
+            result = audit(target, config=config)
+            verdict = "**refuted**" if result.refuted else "not refuted"
+            bounds = f"{result.certified_epsilon:.2f} | {result.epsilon_if_gaussian:.2f}"
+            print(f"| {factor:g} | {server} | {bounds} | {verdict} |", flush=True)
 
 
-def main(wanted: str = "") -> None:
-    if wanted == "power":
+def main(selected: str = "") -> None:
+    if selected == "power":
         power()
         return
-    print(
-        "| case | releases | claimed ε | level | certified ε | on a Gaussian curve | pair | runs | verdict |"
-    )
+    print("| case | releases | claimed ε | level | certified ε | on a Gaussian curve | pair | runs | verdict |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name, run in CASES.items():
-        if name.startswith(wanted):
-            found = run()
-            claim, verdict = found.claim, "**refuted**" if found.refuted else "not refuted"
+        if name.startswith(selected):
+            result = run()
+            claim, verdict = result.claim, "**refuted**" if result.refuted else "not refuted"
             print(
-                f"| {name} | {claim.releases} | {claim.epsilon:.3g} | {claim.level} | {found.certified:.2f} "
-                f"| {found.on_the_curve:.2f} | {found.pair} | {found.trials} | {verdict} |",
+                f"| {name} | {claim.releases} | {claim.epsilon:.3g} | {claim.level} "
+                f"| {result.certified_epsilon:.2f} | {result.epsilon_if_gaussian:.2f} | {result.pair} "
+                f"| {result.trials} | {verdict} |",
                 flush=True,
             )
 

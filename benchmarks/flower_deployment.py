@@ -1,8 +1,8 @@
-"""What a round costs between processes, without training: SuperLink and four SuperNodes on loopback.
+"""The overhead of a round between processes: a SuperLink and four SuperNodes on loopback.
 
     python benchmarks/flower_deployment.py [secure|insecure]
 
-The same tiny run in one process is subtracted. The measurement of record is in benchmarks/README.md.
+The same small run in one process is subtracted. The reference result is in benchmarks/README.md.
 """
 
 import os
@@ -11,14 +11,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from flower_rounds import family
+from flower_rounds import process_tree
 
-from vpdr.flower.deployment import Deployment
-from vpdr.flower.offline import go_offline
-from vpdr.flower.post import ServerTerms
+from vpdr.config import load_experiment
+from vpdr.config.load import ExperimentOptions
+from vpdr.flower.deploy.deployment import Deployment
+from vpdr.flower.deploy.processes import go_offline
+from vpdr.flower.nodes import ServerConfig
 from vpdr.flower.simulation import simulate_in_process
-from vpdr.plan import load_experiment
-from vpdr.plan.experiment import Wishes
 
 SETTINGS = (
     "benchmark.kind=synthetic",
@@ -30,42 +30,41 @@ SETTINGS = (
 )
 
 
-def seconds(record: dict) -> float:
-    """Of the middle message."""
-    return statistics.median(each["seconds"]["exchange"] for each in record["exchange"]["messages"])
+def median_seconds(record: dict) -> float:
+    """The median time of a message."""
+    return statistics.median(message["seconds"]["exchange"] for message in record["exchange"]["messages"])
 
 
 def processor_seconds(roots: list[int]) -> float:
-    """Of processes and all that came from them, the dead ones included."""
+    """The processor time of processes and all their descendants, including ended ones."""
     total = 0
-    for process in {member for root in roots for member in family(root)}:
+    for process in {pid for root in roots for pid in process_tree(root)}:
         try:
             fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
-        total += sum(int(field) for field in fields[11:15])  # own and children's, in user and system mode
+        total += sum(int(field) for field in fields[11:15])  # own and children's user and system time
     return total / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:
     go_offline()
-    plan = load_experiment("paper", Wishes(settings=SETTINGS)).arms[0].plan
+    config = load_experiment("paper", ExperimentOptions(settings=SETTINGS)).method_configs[0].config
     secure = sys.argv[1:2] != ["insecure"]
-    with tempfile.TemporaryDirectory() as folder:
-        alone = seconds(simulate_in_process(plan, Path(folder) / "process"))
-        with Deployment(folder=Path(folder) / "up", plan=plan, secure=secure) as deployment:
-            nodes = [deployment.processes.running[home.name].pid for home in deployment.homes]
+    with tempfile.TemporaryDirectory() as directory:
+        in_process = median_seconds(simulate_in_process(config, Path(directory) / "process"))
+        with Deployment(folder=Path(directory) / "up", config=config, secure=secure) as deployment:
+            nodes = [deployment.processes.running[node_dir.name].pid for node_dir in deployment.node_dirs]
             before = processor_seconds(nodes)
-            deployment.submit(ServerTerms(clients=4, minimum=4))
-            record = deployment.result()
+            deployment.submit(ServerConfig(clients=4, minimum=4))
+            record = deployment.wait_for_result()
             used = processor_seconds(nodes) - before
-    taken, asked = seconds(record), 1 + len(record["exchange"]["messages"])
-    how = "TLS and node keys" if secure else "no TLS"
-    print(
-        f"4 nodes, {how}, load {os.getloadavg()[0]:.1f}: {taken:.1f} s a round, {alone:.2f} s in one process"
-    )
-    print(f"overhead of a round: {taken - alone:.1f} s")
-    print(f"processor time of a message and node: {used / (4 * asked):.1f} s")
+    deployed, messages = median_seconds(record), 1 + len(record["exchange"]["messages"])
+    security = "TLS and node keys" if secure else "no TLS"
+    print(f"4 nodes, {security}, load {os.getloadavg()[0]:.1f}")
+    print(f"{deployed:.1f} s per round, {in_process:.2f} s in one process")
+    print(f"overhead per round: {deployed - in_process:.1f} s")
+    print(f"processor time per message and node: {used / (4 * messages):.1f} s")
     return 0
 
 

@@ -1,10 +1,10 @@
-"""Rounds a minute and memory over Flower's messages: in one process, and with clients in Ray's workers.
+"""Rounds per minute and memory over Flower's messages: in one process, and with clients in Ray's workers.
 
     python benchmarks/flower_rounds.py             # 4, 20 and 100 clients, both engines
     python benchmarks/flower_rounds.py process     # or one engine: process, ray
 
-Start-up is told apart: it is the time to the first round's end less one later round. The measurements of
-record are in benchmarks/README.md.
+The start-up time is the time to the end of the first round minus that of a later round. The reference results
+are in benchmarks/README.md.
 """
 
 import os
@@ -16,30 +16,30 @@ import threading
 import time
 from pathlib import Path
 
-from vpdr.flower.offline import go_offline
+from vpdr.flower.deploy.processes import go_offline
 
 SIZES, ROUNDS = (4, 20, 100), 3
 
 
-def family(root: int) -> list[int]:
-    """A process and all that came from it."""
-    parents: dict[int, list[int]] = {}
+def process_tree(root: int) -> list[int]:
+    """The ids of a process and all its descendants."""
+    children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
             except OSError:
                 continue
-            parents.setdefault(parent, []).append(int(entry.name))
-    found, waiting = [], [root]
-    while waiting:
-        found.append(waiting.pop())
-        waiting += parents.get(found[-1], [])
-    return found
+            children.setdefault(parent, []).append(int(entry.name))
+    tree, pending = [], [root]
+    while pending:
+        tree.append(pending.pop())
+        pending += children.get(tree[-1], [])
+    return tree
 
 
-def memory(processes: list[int]) -> float:
-    """GiB, shared pages counted once."""
+def memory_gib(processes: list[int]) -> float:
+    """Proportional set size in GiB: shared pages count once."""
     total = 0
     for process in processes:
         try:
@@ -50,17 +50,17 @@ def memory(processes: list[int]) -> float:
     return total / 2**20
 
 
-def watch(most: list[float], done: threading.Event) -> None:
+def watch_memory(peak: list[float], done: threading.Event) -> None:
     while not done.wait(1.0):
-        most[0] = max(most[0], memory(family(os.getpid())))
+        peak[0] = max(peak[0], memory_gib(process_tree(os.getpid())))
 
 
 def measure(engine: str, clients: int) -> None:
-    """One size in a process of its own."""
+    """Measure one engine and number of clients; runs in its own process."""
     go_offline()
+    from vpdr.config import load_experiment
+    from vpdr.config.load import ExperimentOptions
     from vpdr.flower.simulation import simulate_in_process, simulate_on_ray
-    from vpdr.plan import load_experiment
-    from vpdr.plan.experiment import Wishes
 
     settings = (
         "mechanism.kind=vpp",
@@ -70,15 +70,16 @@ def measure(engine: str, clients: int) -> None:
         "benchmark.samples=250",
         f"run.rounds={ROUNDS}",
     )
-    plan = load_experiment("paper", Wishes(settings=settings)).arms[0].plan
-    start = {"process": simulate_in_process, "ray": simulate_on_ray}[engine]
-    marks, most, done = [time.perf_counter()], [0.0], threading.Event()
-    threading.Thread(target=watch, args=(most, done), daemon=True).start()
-    with tempfile.TemporaryDirectory() as folder:
-        start(plan, Path(folder) / "run", told=lambda _: marks.append(time.perf_counter()))
+    config = load_experiment("paper", ExperimentOptions(settings=settings)).method_configs[0].config
+    simulate = {"process": simulate_in_process, "ray": simulate_on_ray}[engine]
+    times, peak, done = [time.perf_counter()], [0.0], threading.Event()
+    threading.Thread(target=watch_memory, args=(peak, done), daemon=True).start()
+    with tempfile.TemporaryDirectory() as directory:
+        simulate(config, Path(directory) / "run", on_message=lambda _: times.append(time.perf_counter()))
     done.set()
-    each = (marks[-2] - marks[1]) / (len(marks) - 3)  # between the answers to the first and the last rounds
-    print(f"result {60 / each:.2f} {max(0.0, marks[2] - marks[0] - 2 * each):.1f} {most[0]:.2f}")
+    per_round = (times[-2] - times[1]) / (len(times) - 3)  # without the first and the last message
+    startup = max(0.0, times[2] - times[0] - 2 * per_round)
+    print(f"result {60 / per_round:.2f} {startup:.1f} {peak[0]:.2f}")
 
 
 def main() -> int:
@@ -90,10 +91,10 @@ def main() -> int:
     for engine in sys.argv[1:] or ("process", "ray"):
         for clients in SIZES:
             command = [sys.executable, __file__, "measure", engine, str(clients)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            told = next(line for line in done.stdout.splitlines() if line.startswith("result"))
-            speed, begin, size = told.split()[1:]
-            print(f"{engine:<8}  {clients:>7}   {speed:>15}   {begin:>8}   {size:>11}", flush=True)
+            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            result = next(line for line in output.splitlines() if line.startswith("result"))
+            rounds, startup, memory = result.split()[1:]
+            print(f"{engine:<8}  {clients:>7}   {rounds:>15}   {startup:>8}   {memory:>11}", flush=True)
     return 0
 
 

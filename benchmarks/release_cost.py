@@ -1,4 +1,4 @@
-"""What one release costs: none, IGPP, VPP and a stage of RAPP on the same features in the same process.
+"""The run time of one release: none, IGPP, VPP and a stage of RAPP on the same features in the same process.
 
     python benchmarks/release_cost.py    # prints a table, exits 1 if a bound on a multiple of IGPP is passed
 
@@ -13,62 +13,57 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from vpdr import Adjacency, Budget, ClassSums, Geometry, Identity, Igpp, Occasion, Rapp, Vpp
+from vpdr import Adjacency, Budget, ClassSums, Igpp, NoPrivacy, Rapp, ReleaseContext, ReleaseProjection, Vpp
 from vpdr.rng import Streams
 
-SAMPLES, DIM, POOLED, CLASSES, REPEATS = 10_000, 512, 1280, 10, 15
-LIMITS = {"vpp": 3.0, "rapp, one stage": 2.0, "rapp, one stage, elliptical": 2.0}  # times IGPP
+SAMPLES, DIM, RELEASE_DIM, CLASSES, REPEATS = 10_000, 512, 64, 10, 15
+LIMITS = {"vpp": 3.0, "rapp, one stage": 2.0, "rapp, one stage, projected": 2.0}  # times IGPP
 BUDGET = Budget(1.0, 1e-5)
 
 
 def seconds(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Medians after a warm-up; calls take turns, so that other work on the machine meets all alike."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
+    """Median seconds after a warm-up; calls alternate, so that other load affects all of them alike."""
+    durations: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(1 + REPEATS):
         for name, call in calls.items():
             begin = time.perf_counter()
             call()
-            taken[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(times[1:]) for name, times in taken.items()}
+            durations[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(times[1:]) for name, times in durations.items()}
 
 
-def stage(vectors: torch.Tensor, labels: torch.Tensor, geometry: Geometry) -> Callable[[], object]:
-    """The second release of RAPP: around a centre, as all but the first are."""
+def stage(vectors: torch.Tensor, labels: torch.Tensor, projection: ReleaseProjection) -> Callable[[], object]:
+    """The second release of RAPP: around estimated centres, as all but the first are."""
     rapp = Rapp.calibrated(
-        BUDGET,
-        5,
-        clip_norm=5.0,
-        classes=CLASSES,
-        geometry=geometry,
-        adjacency=Adjacency.REPLACE_ONE,
+        BUDGET, 5, clip_norm=5.0, classes=CLASSES, projection=projection, adjacency=Adjacency.REPLACE_ONE
     )
-    later = Occasion(memory=rapp.release(vectors, labels).memory)
+    later = ReleaseContext(state=rapp.release(vectors, labels).state)
     return lambda: rapp.release(vectors, labels, later)
 
 
 def main() -> int:
-    rng = Streams(0).draw("features")
+    rng = Streams(0).generator("features")
     labels = torch.arange(SAMPLES) % CLASSES
     vectors = torch.randn(CLASSES, DIM, generator=rng)[labels] + torch.randn(SAMPLES, DIM, generator=rng)
-    weight = torch.randn(DIM, POOLED, generator=rng)
-    sums = Occasion(summarise=ClassSums(classes=CLASSES))
+    subspace = ReleaseProjection.random(DIM, RELEASE_DIM, rng)
+    sums = ReleaseContext(summariser=ClassSums(classes=CLASSES))
     igpp = Igpp.calibrated(BUDGET, 20, clip_norm=5.0)
     private_counts = Igpp.calibrated(BUDGET, 20, clip_norm=5.0, adjacency=Adjacency.REPLACE_ONE)
     vpp = Vpp.calibrated(BUDGET, 20, clip_norm=5.0, dim=DIM)
     cost = seconds(
         {
-            "none": lambda: Identity().release(vectors, labels),
+            "none": lambda: NoPrivacy().release(vectors, labels),
             "igpp": lambda: igpp.release(vectors, labels),
             "igpp, sums with noisy counts": lambda: private_counts.release(vectors, labels, sums),
             "vpp": lambda: vpp.release(vectors, labels),
-            "rapp, one stage": stage(vectors, labels, Geometry.plain(DIM)),
-            "rapp, one stage, elliptical": stage(vectors, labels, Geometry.of_projection(weight)),
+            "rapp, one stage": stage(vectors, labels, ReleaseProjection.identity(DIM)),
+            "rapp, one stage, projected": stage(vectors, labels, subspace),
         }
     )
     print(f"{SAMPLES} samples, {DIM} dimensions, {CLASSES} classes, {torch.get_num_threads()} threads")
     print(f"python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}")
-    for name, taken in cost.items():
-        print(f"  {name:<30}{taken * 1e3:8.1f} ms   {taken / cost['igpp']:5.2f} x igpp")
+    for name, duration in cost.items():
+        print(f"  {name:<30}{duration * 1e3:8.1f} ms   {duration / cost['igpp']:5.2f} x igpp")
     return int(any(cost[name] > limit * cost["igpp"] for name, limit in LIMITS.items()))
 
 

@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from vpdr.engines.build import build
-from vpdr.engines.runner import run_plan
-from vpdr.engines.simulate import simulate
-from vpdr.plan import load_experiment
-from vpdr.plan.experiment import Wishes
+from vpdr.config import load_experiment
+from vpdr.config.load import ExperimentOptions
+from vpdr.federation.build import build
+from vpdr.federation.run import run_federation
+from vpdr.federation.simulate import simulate
 
 VPDR = ("mechanism.kind=vpp", "regulariser.kind=dcr")
 SPEED_LIMIT, MEMORY_LIMIT = 10.0, 4.0
@@ -26,15 +26,13 @@ SPEED_LIMIT, MEMORY_LIMIT = 10.0, 4.0
 
 def speed() -> int:
     settings = (*VPDR, "benchmark.kind=quickstart", "benchmark.samples=800")
-    plan = load_experiment("paper", Wishes(settings=settings)).arms[0].plan
+    plan = load_experiment("paper", ExperimentOptions(settings=settings)).method_configs[0].config
     build(plan)  # features are in the cache from here on
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        run_plan(plan, Path(folder) / "run")
+        run_federation(plan, Path(folder) / "run")
         taken = time.perf_counter() - begin
-    print(
-        f"20 rounds, 4 clients of 600 samples, d = 512, FedProto + VPDR: {taken:.1f} s, limit {SPEED_LIMIT:g}"
-    )
+    print(f"20 rounds, 4 clients of 600 samples, d = 512, FedProto + VPDR: {taken:.1f} s, limit {SPEED_LIMIT:g}")
     return 0 if taken <= SPEED_LIMIT else 1
 
 
@@ -47,7 +45,7 @@ def measure(clients: int) -> None:
         "benchmark.samples=250",
         "run.rounds=2",
     )
-    plan = load_experiment("paper", Wishes(settings=settings)).arms[0].plan
+    plan = load_experiment("paper", ExperimentOptions(settings=settings)).method_configs[0].config
     federation = build(plan)
     begin = time.perf_counter()
     simulate(federation)

@@ -1,4 +1,4 @@
-"""The privacy plug-in on plain arrays, without any of the training loop."""
+"""A private release of plain arrays, without any of the training loop."""
 
 import numpy as np
 
@@ -13,15 +13,16 @@ budget = Budget(epsilon=1.0, delta=1e-5)
 mechanism = Vpp.calibrated(budget, ROUNDS, clip_norm=20.0, dim=512)
 ledger = Ledger(client="hospital-a", budget=budget)
 
-for t in range(1, ROUNDS + 2):
+for number in range(1, ROUNDS + 2):  # one more than the budget allows
     release = mechanism.release(features, labels)
     try:
-        upload = release.charged_to(ledger, round=t)  # pays first, hands over then
+        upload = release.charge_to(ledger, round=number)  # charges the ledger first
     except BudgetExceeded as refusal:
         print(refusal)
         break
     vectors, classes = upload.vectors.numpy(), upload.labels.numpy()  # all that may be sent
     print(
-        f"round {t}: {vectors.shape} for classes {classes.min()}-{classes.max()}, epsilon {ledger.spent:.3f}"
+        f"round {number}: {vectors.shape} for classes {classes.min()}-{classes.max()}, "
+        f"epsilon {ledger.epsilon_spent:.3f}"
     )
     print(f"   {release.receipt.level}, noise to signal {release.diagnostics['noise_to_signal']:.2f}")

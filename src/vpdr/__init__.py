@@ -1,30 +1,121 @@
-"""Private prototypes for personalised federated learning."""
+"""Private prototypes for personalised federated learning.
 
-from vpdr.mechanisms import Focus, Geometry, Identity, Igpp, Occasion, Rapp, SeededNoise, SystemNoise, Vpp
-from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, Ledger, LedgerFile
-from vpdr.prototypes import ClassMeans, ClassSums, FinchClusters, KMeansClusters
+Mechanisms, ledgers and DCR work on plain arrays and in your own training loop. `load_config`, `run`, `compare`,
+`build`, `attack` and `audit` are what the command line calls. Plug-ins are added to the registries
+`MECHANISMS`, `FRAMEWORKS`, `REGULARISERS` and `SUMMARISERS`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vpdr.errors import InvalidInput, VpdrError
+from vpdr.mechanisms import (
+    MECHANISMS,
+    Igpp,
+    NoPrivacy,
+    Rapp,
+    ReleaseContext,
+    ReleaseProjection,
+    SeededNoise,
+    SelectionConfig,
+    SystemNoise,
+    Vpp,
+)
+from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, GuaranteeLevel, Ledger, LedgerFile, Receipt
+from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
+from vpdr.registry import Registry
 from vpdr.types import Prototypes, Release
 
+if TYPE_CHECKING:
+    from vpdr.api import attack, audit, compare, load_config, run, run_experiment
+    from vpdr.attacks import AttackConfig
+    from vpdr.audits.audit import AuditConfig
+    from vpdr.audits.request import AuditOptions
+    from vpdr.client import Client
+    from vpdr.client.metrics import evaluate_client
+    from vpdr.config import RunConfig
+    from vpdr.federation.build import Federation, build
+    from vpdr.federation.run import RunOptions
+    from vpdr.federation.server import Server
+    from vpdr.frameworks import FRAMEWORKS
+    from vpdr.regulariser import REGULARISERS, Dcr
+
+# Loaded when they are first used: whoever needs a mechanism on plain arrays loads no datasets and no plots.
+_LAZY = {
+    "AttackConfig": "vpdr.attacks",
+    "AuditConfig": "vpdr.audits.audit",
+    "AuditOptions": "vpdr.audits.request",
+    "Client": "vpdr.client",
+    "Dcr": "vpdr.regulariser",
+    "FRAMEWORKS": "vpdr.frameworks",
+    "Federation": "vpdr.federation.build",
+    "REGULARISERS": "vpdr.regulariser",
+    "RunConfig": "vpdr.config",
+    "RunOptions": "vpdr.federation.run",
+    "Server": "vpdr.federation.server",
+    "attack": "vpdr.api",
+    "audit": "vpdr.api",
+    "build": "vpdr.api",
+    "compare": "vpdr.api",
+    "evaluate_client": "vpdr.client.metrics",
+    "load_config": "vpdr.api",
+    "run": "vpdr.api",
+    "run_experiment": "vpdr.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'vpdr' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
 __all__ = [
+    "FRAMEWORKS",
+    "MECHANISMS",
+    "REGULARISERS",
+    "SUMMARISERS",
     "Adjacency",
+    "AttackConfig",
+    "AuditConfig",
+    "AuditOptions",
     "Budget",
     "BudgetExceeded",
     "ClassMeans",
     "ClassSums",
+    "Client",
+    "Dcr",
     "EncoderKind",
+    "Federation",
     "FinchClusters",
-    "Focus",
-    "Geometry",
-    "Identity",
+    "GuaranteeLevel",
     "Igpp",
+    "InvalidInput",
     "KMeansClusters",
     "Ledger",
     "LedgerFile",
-    "Occasion",
+    "NoPrivacy",
     "Prototypes",
     "Rapp",
+    "Receipt",
+    "Registry",
     "Release",
+    "ReleaseContext",
+    "ReleaseProjection",
+    "RunConfig",
+    "RunOptions",
     "SeededNoise",
+    "SelectionConfig",
+    "Server",
     "SystemNoise",
+    "VpdrError",
     "Vpp",
+    "attack",
+    "audit",
+    "build",
+    "compare",
+    "evaluate_client",
+    "load_config",
+    "run",
+    "run_experiment",
 ]

@@ -1,4 +1,6 @@
-"""Mistakes that a user can mend, each told in one line: what was expected, what came, what to do."""
+"""Errors that a user can fix, each with a one-line message: what was expected, what came, what to do."""
+
+MAX_ERROR_LENGTH = 300  # characters of the message of a foreign error
 
 
 class VpdrError(Exception):
@@ -13,13 +15,10 @@ class DamagedFile(VpdrError):
     """A file that exists but cannot be trusted; it is never treated as empty."""
 
 
-LONGEST = 300  # characters of what a foreign error says
-
-
-def one_line(error: Exception) -> str:
-    """What went wrong on one line; an error that is not a user's mistake says its kind."""
+def format_error(error: Exception) -> str:
+    """The error on one line; an error that is not a `VpdrError` is prefixed by its class."""
     text = " ".join(str(error).split())
     if isinstance(error, VpdrError):
         return text
     kind = type(error).__name__
-    return f"{kind}: {text[:LONGEST]}" if text else kind
+    return f"{kind}: {text[:MAX_ERROR_LENGTH]}" if text else kind

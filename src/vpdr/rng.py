@@ -6,39 +6,47 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-_WORDS = 624  # the state of a Mersenne twister
-_SEEDED = np.array([1, 1, 0, 0], dtype=np.int32)  # as after seeding: nothing drawn, the next draw stirs
-_HEAD, _FLAGS = 24, slice(8, 24)  # where torch keeps the state, and what stands before it
+_STATE_WORDS = 624  # the state of a Mersenne twister
+_FRESH_FLAGS = np.array([1, 1, 0, 0], dtype=np.int32)  # as after seeding: no draw yet, the next one twists
+_STATE_OFFSET, _FLAG_BYTES = 24, slice(8, 24)  # where torch stores the state, and the flags before it
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """All randomness of one run. Order of clients, engine and parallelism cannot change a draw.
+    """All reproducible randomness of one run, independent of the order of clients and of parallelism.
 
-    These streams are for science: whoever knows the seed knows every draw. Privacy noise that must
-    stay secret comes from the operating system (`vpdr.mechanisms.noise.SystemNoise`).
+    Whoever knows the seed knows every draw. Privacy noise that must stay secret comes from the operating
+    system (`vpdr.mechanisms.SystemNoise`).
+
+    Args:
+        seed: the seed of the run.
+        branch: the name of a fork; empty for the run's own streams.
+
+    >>> first, second = (torch.rand(1, generator=Streams(0).generator("init")) for _ in range(2))
+    >>> bool(first == second)
+    True
     """
 
     seed: int
     branch: str = ""
 
-    def draw(self, purpose: str, *, client: str | int = "", t: int = 0) -> torch.Generator:
-        """A fresh generator for one purpose, client and round, the same in every engine."""
-        return _generator(f"{self.seed}/{self.branch}/{purpose}/{client}/{t}".encode())
+    def generator(self, purpose: str, *, client: str | int = "", round: int = 0) -> torch.Generator:
+        """A fresh generator for one purpose, client and round: the same arguments give the same draws."""
+        return _generator_from_key(f"{self.seed}/{self.branch}/{purpose}/{client}/{round}".encode())
 
-    def apart(self, branch: str) -> "Streams":
-        """Streams of their own: nobody who holds them can repeat a draw of the others by name."""
+    def fork(self, branch: str) -> "Streams":
+        """Independent streams: whoever holds them cannot repeat a draw of the original streams."""
         key = hashlib.sha256(f"{self.seed}/{self.branch}/{branch}".encode()).hexdigest()
         return Streams(int(key, 16), branch)
 
 
-def _generator(key: bytes) -> torch.Generator:
-    """A generator whose whole state comes from the key; torch's own seeding keeps only 32 bits of it."""
+def _generator_from_key(key: bytes) -> torch.Generator:
+    """A generator whose whole state comes from the key; torch's own seeding uses only 32 bits of it."""
     entropy = int.from_bytes(hashlib.sha256(key).digest(), "big")
-    words = np.random.SeedSequence(entropy).generate_state(_WORDS, np.uint32)
+    words = np.random.SeedSequence(entropy).generate_state(_STATE_WORDS, np.uint32)
     rng = torch.Generator()
     state = rng.get_state().numpy().copy()
-    state[_FLAGS] = _SEEDED.view(np.uint8)
-    state[_HEAD : _HEAD + 8 * _WORDS] = words.astype(np.uint64).view(np.uint8)
+    state[_FLAG_BYTES] = _FRESH_FLAGS.view(np.uint8)
+    state[_STATE_OFFSET : _STATE_OFFSET + 8 * _STATE_WORDS] = words.astype(np.uint64).view(np.uint8)
     rng.set_state(torch.from_numpy(state))
     return rng

@@ -1,6 +1,6 @@
-"""The nouns that cross rooms. Shapes: n samples, p prototypes, b batch, c classes, d dimensions."""
+"""Data types that packages exchange. Shapes: n samples, p prototypes, b batch, c classes, d dimensions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -9,17 +9,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.errors import VpdrError
-from vpdr.privacy.ledger import Ledger
-from vpdr.privacy.ledger_file import LedgerFile
-from vpdr.privacy.terms import Receipt
+from vpdr.privacy.ledger import Receipt
 
 Losses: TypeAlias = Mapping[str, Float[Tensor, ""]]
-Memory: TypeAlias = Mapping[str, Tensor]
+MechanismState: TypeAlias = Mapping[str, Tensor]
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]  # name of the task, steps done, steps in total
+
+
+def no_progress(name: str, done: int, total: int) -> None:
+    """The progress callback that does nothing."""
 
 
 @runtime_checkable
 class Inputs(Protocol):
-    """What a trainable backbone is fed: pictures or tokens of some samples, in memory or on disk. Private."""
+    """The input of a trainable backbone: images or tokens of some samples, in memory or on disk. Private."""
 
     def __len__(self) -> int: ...
 
@@ -28,13 +31,22 @@ class Inputs(Protocol):
         ...
 
     def batch(self, rows: Int[Tensor, " b"], rng: torch.Generator | None = None) -> Tensor:
-        """These samples as one tensor; with a stream they are augmented, without one they are as they are."""
+        """These samples as one tensor; augmented where a generator is given."""
+        ...
+
+
+@runtime_checkable
+class Chargeable(Protocol):
+    """A ledger: records what a release costs, or refuses it."""
+
+    def charge(self, receipt: Receipt, *, round: int) -> None:
+        """Record the cost; raises if it would exceed the budget."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a client's encoder sees in its own data (Z_m). Private: never leaves the client."""
+    """A client's encoded samples (Z_m). Private: never leaves the client."""
 
     vectors: Float[Tensor, "n d"]
     labels: Int[Tensor, " n"]
@@ -42,7 +54,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Prototypes before noise, with the number of samples behind each. Private."""
+    """Prototypes before noise, with the number of samples of each. Private."""
 
     vectors: Float[Tensor, "p d"]
     labels: Int[Tensor, " p"]
@@ -51,62 +63,96 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Prototypes:
-    """Labelled points in feature space that may be shown to anyone.
+    """Labelled points in feature space that may be sent to anyone.
 
-    `variances` is the noise per coordinate that a rule chose to publish. It gives away what the noise
-    depends on, so it is None wherever that is a count which the server is not meant to have. `on_path` says
-    that the features came through a path that was broadcast before; it tells what a client has heard, which
-    whoever broadcast it knows.
+    Args:
+        vectors: the prototypes.
+        labels: the class of each.
+        variances: the noise per coordinate, where the summariser publishes it. It reveals what the noise
+            depends on, so it is None wherever that is a count which the server must not know.
+        in_broadcast_space: whether the features came through an encoder path that was broadcast before. It
+            reveals which broadcast a client has received, which the sender of the broadcast knows.
+
+    >>> prototypes = Prototypes(torch.zeros(2, 3), torch.tensor([0, 1]))
+    >>> sorted(prototypes.to_arrays())
+    ['labels', 'vectors']
     """
 
     vectors: Float[Tensor, "p d"]
     labels: Int[Tensor, " p"]
     variances: Float[Tensor, " p"] | None = None
-    on_path: bool = False
+    in_broadcast_space: bool = False
 
-    def arrays(self) -> dict[str, Tensor]:
-        """All that it is, by name, for files and wires."""
-        named = {"vectors": self.vectors, "labels": self.labels}
+    def to_arrays(self) -> dict[str, Tensor]:
+        """All fields by name, for files and messages."""
+        arrays = {"vectors": self.vectors, "labels": self.labels}
         if self.variances is not None:
-            named["variances"] = self.variances
-        return {**named, "on_path": torch.tensor(True)} if self.on_path else named
+            arrays["variances"] = self.variances
+        return {**arrays, "on_path": torch.tensor(True)} if self.in_broadcast_space else arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Tensor]) -> "Prototypes":
-        """The inverse of `arrays`."""
-        on_path = bool(arrays.get("on_path", False))
-        return cls(arrays["vectors"], arrays["labels"], arrays.get("variances"), on_path)
+        """The inverse of `to_arrays`."""
+        in_broadcast_space = bool(arrays.get("on_path", False))
+        return cls(arrays["vectors"], arrays["labels"], arrays.get("variances"), in_broadcast_space)
 
     @classmethod
     def concat(cls, parts: Sequence["Prototypes"]) -> "Prototypes":
-        """All prototypes of several clients as one set; variances survive only if everybody gave them."""
-        known = [part.variances for part in parts if part.variances is not None]
+        """The prototypes of several clients as one set; with variances only if every part has them."""
+        variances = [part.variances for part in parts if part.variances is not None]
         return cls(
             torch.cat([part.vectors for part in parts]),
             torch.cat([part.labels for part in parts]),
-            torch.cat(known) if len(known) == len(parts) else None,
+            torch.cat(variances) if len(variances) == len(parts) else None,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What may be sent, with what sending it costs. Made by mechanisms, and by nobody else.
+    """What a mechanism computed from the data, with its privacy cost. Made by mechanisms only.
 
-    The release itself stays at home: only `charged_to` and `paid_with` hand over the part that may leave.
+    The release itself stays on the client: only `charge_to` and `if_charged` return the part that may leave.
+
+    Args:
+        prototypes: what may be sent once the receipt is charged.
+        receipt: the privacy cost, and the terms of the guarantee.
+        diagnostics: computed from clean prototypes. Private.
+        state: what the mechanism needs at the client's next release. May be private.
+
+    Guarantee: the prototypes depend on the features only through the events of the receipt.
+
+    >>> from vpdr import Budget, Igpp, Ledger
+    >>> mechanism = Igpp.calibrated(Budget(1.0, 1e-5), 1, clip_norm=1.0)
+    >>> release = mechanism.release(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    >>> upload = release.charge_to(Ledger(client="a", budget=Budget(1.0, 1e-5)), round=1)
+    >>> upload.vectors.shape
+    torch.Size([2, 4])
     """
 
     prototypes: Prototypes
     receipt: Receipt
-    diagnostics: Mapping[str, float] = field(default_factory=dict)  # private: computed from clean prototypes
-    memory: Memory = field(default_factory=dict)  # what the mechanism wants back at its next release
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+    state: MechanismState = field(default_factory=dict)
 
-    def charged_to(self, ledger: Ledger | LedgerFile, *, round: int) -> Prototypes:
-        """Pay first, then hand over; a release that would pass the budget is never handed over."""
+    def charge_to(self, ledger: Chargeable, *, round: int) -> Prototypes:
+        """Charge the ledger, then return the prototypes.
+
+        Args:
+            ledger: a `Ledger` or a `LedgerFile`.
+            round: the round that the ledger records.
+
+        Raises:
+            BudgetExceeded: the release would exceed the budget; nothing is returned and nothing recorded.
+        """
         ledger.charge(self.receipt, round=round)
         return self.prototypes
 
-    def paid_with(self, receipt: Receipt) -> Prototypes:
-        """Hand over what a ledger was charged for before the data were looked at, and nothing dearer."""
+    def if_charged(self, receipt: Receipt) -> Prototypes:
+        """Return the prototypes if a ledger was charged this very receipt before the data were used.
+
+        Raises:
+            VpdrError: the receipts differ.
+        """
         if receipt != self.receipt:
             raise VpdrError(
                 f"the release costs {self.receipt.events}, but {receipt.events} was paid for: it is not sent"
@@ -115,11 +161,11 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrainBatch:
     """One mini-batch as a framework's loss sees it: after the encoder, after any soft clipping."""
 
     features: Float[Tensor, "b d"]
     logits: Float[Tensor, "b c"]
     labels: Int[Tensor, " b"]
-    public: Float[Tensor, "b d"]  # the same samples on the frozen path, adapters bypassed
-    weights: Float[Tensor, " b"]  # 1, or 0 for rows that only fill a batch up
+    frozen_features: Float[Tensor, "b d"]  # the same samples without adapters
+    weights: Float[Tensor, " b"]  # 1, or 0 for padding rows

@@ -1,4 +1,4 @@
-"""What every mechanism must do, whichever it is."""
+"""The contract of every mechanism."""
 
 import dataclasses
 
@@ -7,39 +7,55 @@ import pytest
 import torch
 
 from tests.conftest import BUDGET, CLASSES, DIM, ROUNDS, blobs
-from vpdr import Adjacency, BudgetExceeded, ClassSums, FinchClusters, KMeansClusters, Ledger, Occasion
+from vpdr import (
+    Adjacency,
+    BudgetExceeded,
+    ClassSums,
+    FinchClusters,
+    Igpp,
+    KMeansClusters,
+    Ledger,
+    NoPrivacy,
+    ReleaseContext,
+    SelectionConfig,
+)
 from vpdr.errors import InvalidInput, VpdrError
-from vpdr.mechanisms import Mechanism, Rapp, SeededNoise
-from vpdr.privacy.events import NotPrivate
-from vpdr.privacy.terms import EncoderKind, Level
+from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, Rapp, ReleaseProjection, SeededNoise, Vpp
+from vpdr.mechanisms.base import describe_sensitivity
+from vpdr.privacy.accountants import NotPrivateEvent
+from vpdr.privacy.ledger import EncoderKind, GuaranteeLevel
+from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser, SummariserConfig
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
 
 
-def occasion(t: int = 1, **settings: object) -> Occasion:
-    return Occasion(client="amazon", round=t, noise=SeededNoise(Streams(7).draw("release", t=t)), **settings)
+def release_context(round: int = 1, **settings: object) -> ReleaseContext:
+    return ReleaseContext(
+        client="amazon", round=round, noise=SeededNoise(Streams(7).generator("release", round=round)), **settings
+    )
 
 
 def test_it_is_a_mechanism(mechanism) -> None:
     assert isinstance(mechanism, Mechanism)
 
 
-def test_what_it_says_of_its_kind_is_so(mechanism) -> None:
-    """Plans believe these facts before there is a mechanism to look at."""
-    events = mechanism.planned(occasion()).events
-    assert mechanism.facts.private or any(isinstance(event, NotPrivate) for event in events)
-    about = mechanism.bounds(Adjacency.REPLACE_SAME_LABEL, ClassSums(classes=CLASSES))
-    assert mechanism.facts.selects == ("selection" in about)
-    assert mechanism.facts.staged == isinstance(mechanism, Rapp)
+def test_the_traits_describe_the_mechanism(mechanism) -> None:
+    """Configurations use the traits before a mechanism is built."""
+    events = mechanism.receipt_for(release_context()).events
+    assert mechanism.traits.is_private or any(isinstance(event, NotPrivateEvent) for event in events)
+    assert mechanism.traits.has_selection == hasattr(mechanism, "selection")
+    assert mechanism.traits.is_accumulating == isinstance(mechanism, Rapp)
 
 
-def test_what_costs_a_finite_budget_says_so(private_mechanism) -> None:
-    assert private_mechanism.facts.private
-    assert not any(isinstance(each, NotPrivate) for each in private_mechanism.planned(occasion()).events)
+def test_a_private_mechanism_has_no_event_without_privacy(private_mechanism) -> None:
+    assert private_mechanism.traits.is_private
+    assert not any(
+        isinstance(each, NotPrivateEvent) for each in private_mechanism.receipt_for(release_context()).events
+    )
 
 
 def test_the_same_draws_give_the_same_release(mechanism) -> None:
-    first, second = (mechanism.release(*blobs(1), occasion()) for _ in range(2))
+    first, second = (mechanism.release(*blobs(1), release_context()) for _ in range(2))
     assert torch.equal(first.prototypes.vectors, second.prototypes.vectors)
 
 
@@ -50,17 +66,17 @@ def test_without_a_seed_no_two_releases_are_alike(private_mechanism) -> None:
 
 def test_its_input_is_left_as_it_was(mechanism) -> None:
     vectors, labels = blobs(1)
-    kept = vectors.double(), labels.clone()
-    mechanism.release(kept[0], kept[1], occasion())
-    assert torch.equal(kept[0], vectors.double())
-    assert torch.equal(kept[1], labels)
+    copies = vectors.double(), labels.clone()
+    mechanism.release(copies[0], copies[1], release_context())
+    assert torch.equal(copies[0], vectors.double())
+    assert torch.equal(copies[1], labels)
 
 
 def test_the_order_of_samples_does_not_matter(mechanism) -> None:
     vectors, labels = blobs(1)
-    order = torch.randperm(len(labels), generator=Streams(3).draw("order"))
-    first = mechanism.release(vectors, labels, occasion()).prototypes.vectors
-    second = mechanism.release(vectors[order], labels[order], occasion()).prototypes.vectors
+    order = torch.randperm(len(labels), generator=Streams(3).generator("order"))
+    first = mechanism.release(vectors, labels, release_context()).prototypes.vectors
+    second = mechanism.release(vectors[order], labels[order], release_context()).prototypes.vectors
     torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
 
 
@@ -68,17 +84,17 @@ def test_the_order_of_samples_does_not_matter(mechanism) -> None:
 def test_numpy_and_torch_are_the_same(mechanism, dtype) -> None:
     vectors, labels = blobs(1)
     vectors = vectors.numpy().astype(dtype)
-    first = mechanism.release(vectors, labels.numpy(), occasion()).prototypes.vectors
-    second = mechanism.release(torch.from_numpy(vectors), labels, occasion()).prototypes.vectors
+    first = mechanism.release(vectors, labels.numpy(), release_context()).prototypes.vectors
+    second = mechanism.release(torch.from_numpy(vectors), labels, release_context()).prototypes.vectors
     assert torch.equal(first, second)
 
 
 def test_the_upload_holds_vectors_and_labels_and_nothing_else(mechanism) -> None:
-    upload = mechanism.release(*blobs(1), occasion()).prototypes
+    upload = mechanism.release(*blobs(1), release_context()).prototypes
     assert type(upload) is Prototypes
-    assert upload.__slots__ == ("vectors", "labels", "variances", "on_path")
-    assert not upload.on_path  # which is the client's to say, by what it has heard
-    own_sums = isinstance(mechanism, Rapp)  # whose noise tells nothing that is not public
+    assert upload.__slots__ == ("vectors", "labels", "variances", "in_broadcast_space")
+    assert not upload.in_broadcast_space  # set by the client, not by the mechanism
+    own_sums = isinstance(mechanism, Rapp)  # its noise depends on public numbers only
     assert (upload.variances is not None) == own_sums
     assert upload.vectors.dtype is torch.float32
     assert upload.vectors.shape == (CLASSES, DIM)
@@ -87,75 +103,71 @@ def test_the_upload_holds_vectors_and_labels_and_nothing_else(mechanism) -> None
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_it_states_a_sensitivity_or_that_it_has_none(mechanism, adjacency) -> None:
-    for rule in (ClassSums(classes=CLASSES), FinchClusters(), KMeansClusters()):
-        for words in mechanism.bounds(adjacency, rule).values():
-            assert words.startswith(("l2 ", "l-infinity ", "none: "))
+@pytest.mark.parametrize("kind", SUMMARISERS)
+def test_a_rule_states_a_sensitivity_or_that_it_has_none(kind, adjacency) -> None:
+    rule = SUMMARISERS[kind].from_config(SummariserConfig(classes=CLASSES, min_count=1))
+    assert describe_sensitivity(adjacency, rule).startswith(("l2 ", "none: "))
 
 
 def test_all_rounds_fit_the_budget_and_one_more_does_not(private_mechanism) -> None:
-    ledger, memory = Ledger(client="amazon", budget=BUDGET), {}
+    ledger, state = Ledger(client="amazon", budget=BUDGET), {}
     for t in range(1, ROUNDS + 1):
-        release = private_mechanism.release(*blobs(1), occasion(t, memory=memory))
-        assert release.charged_to(ledger, round=t) is release.prototypes
-        memory = release.memory
-    assert BUDGET.epsilon * (1 - 1e-6) < ledger.spent <= BUDGET.epsilon
+        release = private_mechanism.release(*blobs(1), release_context(t, state=state))
+        assert release.charge_to(ledger, round=t) is release.prototypes
+        state = release.state
+    assert BUDGET.epsilon * (1 - 1e-6) < ledger.epsilon_spent <= BUDGET.epsilon
     with pytest.raises(BudgetExceeded, match=r"amazon: epsilon would reach 1\.0"):
-        private_mechanism.release(*blobs(1), occasion(21, memory=memory)).charged_to(ledger, round=21)
+        private_mechanism.release(*blobs(1), release_context(21, state=state)).charge_to(ledger, round=21)
     assert len(ledger.entries) == ROUNDS
 
 
-def test_it_says_what_a_release_will_cost_before_it_has_seen_a_sample(mechanism) -> None:
-    memory = {}
+def test_the_receipt_is_known_before_the_release(mechanism) -> None:
+    state = {}
     for t in range(1, 4):
-        planned = mechanism.planned(occasion(t, memory=memory))
-        release = mechanism.release(*blobs(1), occasion(t, memory=memory))
-        assert release.receipt == planned
-        assert release.paid_with(planned) is release.prototypes
-        memory = release.memory
+        receipt = mechanism.receipt_for(release_context(t, state=state))
+        release = mechanism.release(*blobs(1), release_context(t, state=state))
+        assert release.receipt == receipt
+        assert release.if_charged(receipt) is release.prototypes
+        state = release.state
 
 
 def test_what_was_not_paid_for_is_not_handed_over(private_mechanism) -> None:
-    release = private_mechanism.release(*blobs(1), occasion())
+    release = private_mechanism.release(*blobs(1), release_context())
     less = dataclasses.replace(release.receipt, events=release.receipt.events[:-1])
     with pytest.raises(VpdrError, match="was paid for"):
-        release.paid_with(less)
+        release.if_charged(less)
 
 
 def test_what_is_not_private_never_passes_a_budget(mechanism) -> None:
-    release = mechanism.release(*blobs(1), occasion(encoder=EncoderKind.PUBLIC))
-    if release.receipt.level is Level.NONE:
+    release = mechanism.release(*blobs(1), release_context(encoder=EncoderKind.PUBLIC))
+    if release.receipt.level is GuaranteeLevel.NONE:
         with pytest.raises(BudgetExceeded):
-            release.charged_to(Ledger(client="amazon", budget=BUDGET), round=1)
+            release.charge_to(Ledger(client="amazon", budget=BUDGET), round=1)
     else:
-        assert release.receipt.level is Level.PROVED
+        assert release.receipt.level is GuaranteeLevel.PROVED
 
 
 @pytest.mark.parametrize(
     ("rule", "encoder", "level"),
     [
-        (None, EncoderKind.PUBLIC, Level.PROVED),
-        (None, EncoderKind.TRANSCRIPT, Level.PROVED),
-        (None, EncoderKind.PERSONAL, Level.CONDITIONAL),
-        (FinchClusters(), EncoderKind.PUBLIC, Level.AS_PUBLISHED),
-        (KMeansClusters(), EncoderKind.PERSONAL, Level.AS_PUBLISHED),
+        (None, EncoderKind.PUBLIC, GuaranteeLevel.PROVED),
+        (None, EncoderKind.BROADCAST, GuaranteeLevel.PROVED),
+        (None, EncoderKind.PERSONAL, GuaranteeLevel.CONDITIONAL),
+        (FinchClusters(), EncoderKind.PUBLIC, GuaranteeLevel.AS_PUBLISHED),
+        (KMeansClusters(), EncoderKind.PERSONAL, GuaranteeLevel.AS_PUBLISHED),
     ],
 )
 def test_the_level_follows_from_encoder_and_rule(private_mechanism, rule, encoder, level) -> None:
     if rule is not None and isinstance(private_mechanism, Rapp):
-        pytest.skip("makes its own sums")
-    extra = {} if rule is None else {"summarise": rule}
-    receipt = private_mechanism.release(*blobs(1), occasion(encoder=encoder, **extra)).receipt
+        pytest.skip("does not use the summariser")
+    extra = {} if rule is None else {"summariser": rule}
+    receipt = private_mechanism.release(*blobs(1), release_context(encoder=encoder, **extra)).receipt
     assert receipt.level is level
 
 
 BAD_INPUT = {
     "three axes": (torch.zeros(4, 1, DIM), torch.zeros(4, dtype=torch.int64), "shape"),
-    "integer features": (
-        torch.zeros(4, DIM, dtype=torch.int64),
-        torch.zeros(4, dtype=torch.int64),
-        "floating",
-    ),
+    "integer features": (torch.zeros(4, DIM, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), "floating"),
     "float labels": (torch.zeros(4, DIM), torch.zeros(4), "integers"),
     "two-dimensional labels": (torch.zeros(4, DIM), torch.zeros(4, 1, dtype=torch.int64), "labels of shape"),
     "fewer labels": (torch.zeros(4, DIM), torch.zeros(3, dtype=torch.int64), "one label for each"),
@@ -172,14 +184,14 @@ BAD_INPUT = {
 def test_bad_input_is_refused_by_the_clients_name(mechanism, case) -> None:
     vectors, labels, words = BAD_INPUT[case]
     with pytest.raises(InvalidInput, match=words) as caught:
-        mechanism.release(vectors, labels, occasion(classes=CLASSES))
+        mechanism.release(vectors, labels, release_context(classes=CLASSES))
     assert str(caught.value).startswith("amazon: ")
     assert "\n" not in str(caught.value)
 
 
 def test_huge_but_finite_features_are_no_mistake(mechanism) -> None:
     vectors, labels = blobs(1)
-    release = mechanism.release(vectors.double() * 1e305, labels, occasion())
+    release = mechanism.release(vectors.double() * 1e305, labels, release_context())
     assert release.prototypes.vectors.shape == (CLASSES, DIM)
 
 
@@ -199,8 +211,8 @@ EDGE_CASES = {
 def test_small_clients_are_clients(mechanism, case, rule) -> None:
     vectors, labels = EDGE_CASES[case]
     rules = {"sums": ClassSums(classes=CLASSES), "finch": FinchClusters(), "kmeans": KMeansClusters()}
-    extra = {"summarise": rules[rule]} if rule in rules else {}
-    upload = mechanism.release(vectors.float(), labels, occasion(**extra)).prototypes
+    extra = {"summariser": rules[rule]} if rule in rules else {}
+    upload = mechanism.release(vectors.float(), labels, release_context(**extra)).prototypes
     assert upload.vectors.isfinite().all()
     everything = rule == "sums" or isinstance(mechanism, Rapp)
     expected = range(CLASSES) if everything else labels.unique().tolist()
@@ -208,10 +220,58 @@ def test_small_clients_are_clients(mechanism, case, rule) -> None:
 
 
 def test_a_release_is_diagnosed(private_mechanism) -> None:
-    found = private_mechanism.release(*blobs(1), occasion()).diagnostics
-    assert found.keys() >= {"sigma", "noise_to_signal", "energy_ratio"}
-    if "overlap" in found:
-        assert found.keys() >= {"sigma_focus", "sigma_rest", "selection_scale", "saturated", "chance"}
-        assert found["sigma_focus"] < found["sigma"] < found["sigma_rest"]
-        assert 0 <= found["overlap"] <= 1
-        assert found["chance"] == 7 / DIM
+    diagnostics = private_mechanism.release(*blobs(1), release_context()).diagnostics
+    assert diagnostics.keys() >= {"sigma", "noise_to_signal", "energy_ratio"}
+    if "overlap" in diagnostics:
+        assert diagnostics.keys() >= {"sigma_focus", "sigma_rest", "selection_scale", "saturated", "chance"}
+        assert diagnostics["sigma_focus"] < diagnostics["sigma"] < diagnostics["sigma_rest"]
+        assert 0 <= diagnostics["overlap"] <= 1
+        assert diagnostics["chance"] == 7 / DIM
+
+
+def mechanism_config(**options: object) -> MechanismConfig:
+    return MechanismConfig(
+        budget=BUDGET,
+        releases=ROUNDS,
+        clip_norm=5.0,
+        dim=DIM,
+        classes=CLASSES,
+        adjacency=Adjacency.REPLACE_ONE,
+        accountant="exact",
+        samples_per_class=0,
+        rng=Streams(0).generator("release-space"),
+        options=options,
+    )
+
+
+def test_a_configuration_gives_the_calibrated_mechanism() -> None:
+    """Every mechanism reads its own options, and ignores those of the others."""
+    options = {"keep": 0.1, "selection": "once", "accumulate": True, "stages": "1,2", "per_class": 2, "x": 1}
+    settings = {"clip_norm": 5.0, "adjacency": Adjacency.REPLACE_ONE}
+    projection = ReleaseProjection.random(DIM, 7, Streams(0).generator("release-space"))
+    assert MECHANISMS["none"].from_config(mechanism_config(**options)) == NoPrivacy(adjacency=Adjacency.REPLACE_ONE)
+    igpp = Igpp.calibrated(BUDGET, ROUNDS, accumulate=True, **settings)
+    assert MECHANISMS["igpp"].from_config(mechanism_config(**options)) == igpp
+    selection = SelectionConfig(keep=0.1, selection="once")
+    vpp = Vpp.calibrated(BUDGET, ROUNDS, dim=DIM, selection=selection, **settings)
+    assert MECHANISMS["vpp"].from_config(mechanism_config(**options)) == vpp
+    rapp = MECHANISMS["rapp"].from_config(mechanism_config(**options, release_dim=7))
+    assert rapp.stages.shares == (1.0, 2.0)
+    assert rapp.per_class == 2
+    assert torch.equal(rapp.projection.basis, projection.basis)
+    assert MECHANISMS["rapp"].from_config(mechanism_config()).projection.is_identity
+
+
+@pytest.mark.parametrize("kind", MECHANISMS)
+def test_every_registered_mechanism_is_built_without_options(kind) -> None:
+    mechanism = MECHANISMS[kind].from_config(mechanism_config())
+    assert isinstance(mechanism, Mechanism)
+    assert mechanism.adjacency is Adjacency.REPLACE_ONE
+
+
+@pytest.mark.parametrize("kind", SUMMARISERS)
+def test_every_registered_summariser_is_built_from_a_configuration(kind) -> None:
+    rule = SUMMARISERS[kind].from_config(SummariserConfig(classes=CLASSES, min_count=3))
+    assert isinstance(rule, Summariser)
+    assert not isinstance(rule, ClassMeans) or rule.min_count == 3
+    assert not isinstance(rule, ClassSums) or rule.classes == CLASSES

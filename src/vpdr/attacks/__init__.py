@@ -1,11 +1,19 @@
-"""What an adversary learns from uploads: membership and reconstruction, beside what pure chance would give.
+"""Attacks on the uploads of a run: membership inference and reconstruction, beside their null values.
 
-An attack looks over a run's shoulder: it sees exactly what a client uploaded, with the encoder of that
-moment, changes nothing, and draws from streams of its own. It may look at private data, because it must know
-the truth to say how often the adversary was right; what it finds belongs to simulations.
+An attack observes exactly what each client uploaded, with the encoder of that round. It changes nothing and
+draws from its own random streams. It reads private data to evaluate the adversary's success, so its results
+are for simulations only.
 """
 
-from vpdr.attacks.base import Attack, AttackOrder, Gallery, Moment, Scene
-from vpdr.attacks.watch import ATTACKS, Watch, order_from
+from vpdr.attacks.base import Attack, AttackConfig, AttackContext, Reconstructions
+from vpdr.attacks.runner import ATTACKS, AttackRunner, parse_attack_config
 
-__all__ = ["ATTACKS", "Attack", "AttackOrder", "Gallery", "Moment", "Scene", "Watch", "order_from"]
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "AttackConfig",
+    "AttackContext",
+    "AttackRunner",
+    "Reconstructions",
+    "parse_attack_config",
+]

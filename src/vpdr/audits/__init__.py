@@ -1,8 +1,11 @@
-"""Two worlds and an attacker: what a claim of privacy is really worth, certified from below."""
+"""Audits of privacy claims: certified lower bounds on ε from a distinguishing game.
 
-from vpdr.audits.audit import Effort, audit
-from vpdr.audits.claims import Claim
-from vpdr.audits.findings import Finding
-from vpdr.audits.subject import Subject
+An attacker sees the uploads of one client and must tell on which of two neighbouring datasets the client ran.
+How well the attacker does bounds the ε of the releases from below, at a stated confidence.
+"""
 
-__all__ = ["Claim", "Effort", "Finding", "Subject", "audit"]
+from vpdr.audits.audit import AuditConfig, audit
+from vpdr.audits.result import AuditResult, Claim
+from vpdr.audits.target import AuditTarget
+
+__all__ = ["AuditConfig", "AuditResult", "AuditTarget", "Claim", "audit"]

@@ -1,4 +1,4 @@
-"""Pairs of neighbouring datasets that are made to be told apart."""
+"""Pairs of neighbouring datasets with a planted sample (a canary) that makes them easy to distinguish."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,118 +7,127 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.audits.subject import Subject
+from vpdr.audits.target import AuditTarget
 from vpdr.client import Samples
 from vpdr.privacy import Adjacency
 
-_FAR = 8.0  # how far outside of the clip norm a planted sample lies
-_SPREAD = 0.3  # of samples around their class, in clip norms
-_RARE = 4  # samples that the smallest class has in the pairs about counts
+_CANARY_SCALE = 8.0  # norm of a canary, in clip norms
+_CLASS_STD = 0.3  # standard deviation of samples around their class centre, in clip norms
+_RARE_CLASS_SIZE = 4  # samples of the rare class
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Two datasets that differ in one sample, and how."""
+class NeighbourPair:
+    """Two datasets that differ in one sample."""
 
     name: str
-    words: str
+    description: str
     first: Samples
     second: Samples
-    target: Float[Tensor, " d"]  # the sample that was planted
+    canary: Float[Tensor, " d"]
 
     @property
-    def worlds(self) -> tuple[Samples, Samples]:
+    def datasets(self) -> tuple[Samples, Samples]:
         """Both datasets."""
         return self.first, self.second
 
 
-def pairs_for(subject: Subject) -> list[Pair]:
-    """Every planted pair that is a pair of neighbours under the subject's adjacency."""
-    return [make(subject) for make in _MAKERS[subject.adjacency]]
+def pairs_for(target: AuditTarget) -> list[NeighbourPair]:
+    """All planted pairs that are neighbours under the target's adjacency."""
+    return [make(target) for make in _PAIR_FACTORIES[target.adjacency]]
 
 
-def crowd(subject: Subject) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-    """Ordinary samples: as many of each class, around centres on the sphere of the clip norm."""
-    rng = subject.streams.draw("crowd")
-    each = max(2, subject.plan.benchmark.samples // subject.classes)
-    centres = torch.randn(subject.classes, subject.dim, generator=rng)
-    labels = torch.arange(subject.classes).repeat_interleave(each)
-    spread = _SPREAD / subject.dim**0.5 * torch.randn(len(labels), subject.dim, generator=rng)
-    vectors: Tensor = subject.radius * (torch.nn.functional.normalize(centres)[labels] + spread)
+def background_samples(target: AuditTarget) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+    """Balanced classes of samples around centres on the sphere of the clip norm."""
+    rng = target.streams.generator("crowd")
+    per_class = max(2, target.run_config.benchmark.samples // target.classes)
+    centres = torch.randn(target.classes, target.dim, generator=rng)
+    labels = torch.arange(target.classes).repeat_interleave(per_class)
+    noise = _CLASS_STD / target.dim**0.5 * torch.randn(len(labels), target.dim, generator=rng)
+    vectors: Tensor = target.clip_norm * (torch.nn.functional.normalize(centres)[labels] + noise)
     return vectors, labels
 
 
-def _diagonal(subject: Subject) -> Float[Tensor, " d"]:
-    """Far out, and in every coordinate alike: each group of coordinates is filled up."""
-    return torch.full((subject.dim,), _FAR * subject.radius / subject.dim**0.5)
+def antipodal_canary(target: AuditTarget) -> NeighbourPair:
+    """A distant sample against its opposite in the same class: as far as a clipped mean can move."""
+    vectors, labels = background_samples(target)
+    vectors[0] = _diagonal_canary(target)
+    description = "one sample far out, against its opposite"
+    return _replace_first("antipodal", description, vectors, labels, -vectors[0], int(labels[0]))
 
 
-def _replaced(name: str, words: str, base: tuple[Tensor, Tensor], row: int, new: tuple[Tensor, int]) -> Pair:
-    vectors, labels = base
-    other, relabelled = vectors.clone(), labels.clone()
-    other[row], relabelled[row] = new
-    return Pair(name, words, Samples(vectors, labels), Samples(other, relabelled), vectors[row])
-
-
-def antipodal(subject: Subject) -> Pair:
-    """A far sample against its opposite, both of the first class: as far as a clipped mean can move."""
-    vectors, labels = crowd(subject)
-    vectors[0] = _diagonal(subject)
-    words = "one sample far out, against its opposite"
-    return _replaced("antipodal", words, (vectors, labels), 0, (-vectors[0], int(labels[0])))
-
-
-def mislabelled(subject: Subject) -> Pair:
-    """An ordinary sample against a far one of the next class under the same label: training feels it."""
-    vectors, labels = crowd(subject)
+def mislabelled_canary(target: AuditTarget) -> NeighbourPair:
+    """A typical sample against a distant one of the next class under the same label: it changes training."""
+    vectors, labels = background_samples(target)
     foreign = vectors[labels == 1].mean(0)
-    words = f"one ordinary sample, against one of the next class, {_FAR:g} times as long, under its label"
-    return _replaced("mislabelled", words, (vectors, labels), 0, (_FAR * foreign, int(labels[0])))
+    scale = f"{_CANARY_SCALE:g} times as long"
+    description = f"one ordinary sample, against one of the next class, {scale}, under its label"
+    return _replace_first("mislabelled", description, vectors, labels, _CANARY_SCALE * foreign, int(labels[0]))
 
 
-def relabelled(subject: Subject) -> Pair:
-    """The same far sample under one label and under another, in small classes: counts move too."""
-    vectors, labels = _rare(subject, _RARE)
-    vectors[0] = _diagonal(subject)
-    words = f"one far sample, in a class of {_RARE} or in the next"
-    return _replaced("relabelled", words, (vectors, labels), 0, (vectors[0].clone(), 1))
+def relabelled_canary(target: AuditTarget) -> NeighbourPair:
+    """The same distant sample under two labels, in a rare class: counts change too."""
+    vectors, labels = _with_rare_class(target, _RARE_CLASS_SIZE)
+    vectors[0] = _diagonal_canary(target)
+    description = f"one far sample, in a class of {_RARE_CLASS_SIZE} or in the next"
+    return _replace_first("relabelled", description, vectors, labels, vectors[0].clone(), 1)
 
 
-def vanishing(subject: Subject) -> Pair:
-    """The only sample of its class gets another label: the class is there, or it is not."""
-    vectors, labels = _rare(subject, 1)
-    return _replaced(
-        "vanishing", "the only sample of a class, or none", (vectors, labels), 0, (vectors[0].clone(), 1)
-    )
+def class_disappears(target: AuditTarget) -> NeighbourPair:
+    """The only sample of its class gets another label: the class is present, or it is not."""
+    vectors, labels = _with_rare_class(target, 1)
+    description = "the only sample of a class, or none"
+    return _replace_first("vanishing", description, vectors, labels, vectors[0].clone(), 1)
 
 
-def absent(subject: Subject) -> Pair:
-    """A far sample, or none in its place."""
-    vectors, labels = crowd(subject)
-    vectors[0] = _diagonal(subject)
-    return _without_first("absent", "one far sample, or none", vectors, labels)
+def sample_removed(target: AuditTarget) -> NeighbourPair:
+    """A distant sample, or none."""
+    vectors, labels = background_samples(target)
+    vectors[0] = _diagonal_canary(target)
+    return _remove_first("absent", "one far sample, or none", vectors, labels)
 
 
-def last_of_its_class(subject: Subject) -> Pair:
-    """The only sample of its class, or none in its place."""
-    vectors, labels = _rare(subject, 1)
-    return _without_first("last of its class", "the only sample of a class, or none", vectors, labels)
+def only_sample_removed(target: AuditTarget) -> NeighbourPair:
+    """The only sample of its class, or none."""
+    vectors, labels = _with_rare_class(target, 1)
+    return _remove_first("last of its class", "the only sample of a class, or none", vectors, labels)
 
 
-def _rare(subject: Subject, kept: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-    """The crowd with a small first class."""
-    vectors, labels = crowd(subject)
-    rows = torch.cat([torch.where(labels == 0)[0][:kept], torch.where(labels != 0)[0]])
+_PAIR_FACTORIES: dict[Adjacency, tuple[Callable[[AuditTarget], NeighbourPair], ...]] = {
+    Adjacency.REPLACE_SAME_LABEL: (antipodal_canary, mislabelled_canary),
+    Adjacency.REPLACE_ONE: (antipodal_canary, mislabelled_canary, relabelled_canary, class_disappears),
+    Adjacency.ADD_REMOVE: (sample_removed, only_sample_removed),
+}
+
+
+def _diagonal_canary(target: AuditTarget) -> Float[Tensor, " d"]:
+    """A distant sample with equal coordinates, so that every group of coordinates is clipped."""
+    return torch.full((target.dim,), _CANARY_SCALE * target.clip_norm / target.dim**0.5)
+
+
+def _with_rare_class(target: AuditTarget, size: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+    """Background samples, with only `size` samples of the first class."""
+    vectors, labels = background_samples(target)
+    rows = torch.cat([torch.where(labels == 0)[0][:size], torch.where(labels != 0)[0]])
     return vectors[rows], labels[rows]
 
 
-def _without_first(name: str, words: str, vectors: Tensor, labels: Tensor) -> Pair:
-    rest = Samples(vectors[1:], labels[1:])
-    return Pair(name, words, Samples(vectors, labels), rest, vectors[0])
+def _replace_first(
+    name: str,
+    description: str,
+    vectors: Float[Tensor, "n d"],
+    labels: Int[Tensor, " n"],
+    new_vector: Float[Tensor, " d"],
+    new_label: int,
+) -> NeighbourPair:
+    other_vectors, other_labels = vectors.clone(), labels.clone()
+    other_vectors[0], other_labels[0] = new_vector, new_label
+    second = Samples(other_vectors, other_labels)
+    return NeighbourPair(name, description, Samples(vectors, labels), second, vectors[0])
 
 
-_MAKERS: dict[Adjacency, tuple[Callable[[Subject], Pair], ...]] = {
-    Adjacency.REPLACE_SAME_LABEL: (antipodal, mislabelled),
-    Adjacency.REPLACE_ONE: (antipodal, mislabelled, relabelled, vanishing),
-    Adjacency.ADD_REMOVE: (absent, last_of_its_class),
-}
+def _remove_first(
+    name: str, description: str, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]
+) -> NeighbourPair:
+    second = Samples(vectors[1:], labels[1:])
+    return NeighbourPair(name, description, Samples(vectors, labels), second, vectors[0])

@@ -1,4 +1,4 @@
-"""The command line: everything that prints."""
+"""The command line: parses options, calls the library, and prints the results."""
 
 from vpdr.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`vpdr audit`: a certified lower bound on what a claim is worth."""
+"""`vpdr audit`: a certified lower bound on ε; `vpdr doctor`: a self-test of this installation."""
 
 import sys
 import time
@@ -7,53 +7,71 @@ from typing import Annotated, Any
 
 import typer
 
-from vpdr.audits.audit import Effort, audit
-from vpdr.audits.findings import Finding
-from vpdr.audits.noises import noise_of
-from vpdr.audits.requests import Wish, described, from_run, from_wish
-from vpdr.cli.printing import console, print_json
+from vpdr.audits.audit import AuditConfig, audit
+from vpdr.audits.game import make_noise_factory
+from vpdr.audits.request import AuditOptions, AuditRequest, describe_target, request_from_options, request_from_run
+from vpdr.audits.result import AuditResult
+from vpdr.audits.selftest import run_selftests
+from vpdr.cli.output import console, print_json
 from vpdr.errors import InvalidInput
-from vpdr.plan.values import known
 from vpdr.privacy import Adjacency
-from vpdr.privacy.terms import DECLARED
+from vpdr.privacy.ledger import DECLARABLE_ENCODERS, declared_encoder
+from vpdr.report.format import four_digits, short_number
+from vpdr.report.tables import Table
+from vpdr.validation import check_known
 
-SERVERS = {"honest": False, "hostile": True}
-HOSTILE_ROUNDS = 5  # every lie is heard, and rapp makes one stage of each release
-RunFolder = Annotated[
-    Path | None, typer.Argument(metavar="[RUN_DIR]", help="A finished run: audit it as it is configured.")
-]
+IS_HOSTILE = {"honest": False, "hostile": True}  # by the value of --server
+HOSTILE_ROUNDS = 5  # each false broadcast reaches a release, and rapp makes one stage of each release
 
 
 def run_audit(  # noqa: PLR0913 - one parameter per option of the command
-    folder: RunFolder = None,
-    mechanism: Annotated[str | None, typer.Option(help="none, igpp, vpp, ... (igpp if not given).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The ε that all rounds together claim (1).")] = None,
-    delta: Annotated[float | None, typer.Option(help="The δ of the claim (1e-5).")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RUN_DIR]", help="The directory of a finished run; audits what it was configured to do."
+        ),
+    ] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="The mechanism: none, igpp, vpp or rapp (igpp if not given).")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="The claimed ε of all rounds together (1 if not given).")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="The δ of the claim (1e-5 if not given).")] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="How many releases share the budget (20; hostile: 5).")
+        int | None, typer.Option(help="Number of releases that share the budget (20, with a hostile server 5).")
     ] = None,
     summariser: Annotated[
-        str | None, typer.Option(help="means, sums, kmeans, finch (means, or sums for private counts).")
+        str | None, typer.Option(help="means, sums, kmeans or finch (means, or sums if class counts are private).")
     ] = None,
-    encoder: Annotated[str | None, typer.Option(help="public, transcript or personal (public).")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help=f"{', '.join(DECLARABLE_ENCODERS)} (public if not given).")
+    ] = None,
     adjacency: Annotated[
-        str | None, typer.Option(help=f"{', '.join(Adjacency)} (replace-same-label).")
+        str | None, typer.Option(help=f"{', '.join(Adjacency)} (replace-same-label if not given).")
     ] = None,
-    server: Annotated[str, typer.Option(help="honest, or hostile: it lies about what it heard.")] = "honest",
-    pair: Annotated[str, typer.Option(help="Only this pair of datasets; the easiest if not given.")] = "",
-    trials: Annotated[int, typer.Option(help="Runs of each world; 0 is half a minute's worth.")] = 0,
-    confidence: Annotated[float, typer.Option(help="That the bounds are true, below 1.")] = 0.95,
+    server: Annotated[str, typer.Option(help="honest, or hostile: a server that sends false broadcasts.")] = "honest",
+    pair: Annotated[str, typer.Option(help="Audit only this pair of datasets; the easiest pair if not given.")] = "",
+    trials: Annotated[
+        int, typer.Option(help="Runs on each of the two datasets; 0 is as many as fit into 25 seconds.")
+    ] = 0,
+    confidence: Annotated[float, typer.Option(help="Confidence of the bounds, at least 0.5 and below 1.")] = 0.95,
     seed: Annotated[
-        int | None, typer.Option(help="Repeat an audit; the system's noise if not given.")
+        int | None, typer.Option(help="Seed for a repeatable audit; noise of the system if not given.")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting.")
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting. May be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Certify a lower bound on ε for a mechanism or a run; exit 1 if what it claims is refuted."""
-    known("server", [server], SERVERS)
-    asked = {
+    """Certify a lower bound on ε of a mechanism or a run, and compare it with the claim.
+
+    The audit runs the mechanism many times on two adjacent datasets, and attacks each release to decide which
+    dataset it came from. Exit codes: 0 not refuted, 1 the claim is refuted, 2 wrong input.
+    """
+    check_known("server", [server], IS_HOSTILE)
+    options = {
         "mechanism": mechanism,
         "epsilon": epsilon,
         "delta": delta,
@@ -62,80 +80,112 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
         "encoder": encoder,
         "adjacency": adjacency,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
-    if SERVERS[server] and folder is None:
-        given.setdefault("rounds", HOSTILE_ROUNDS)
-    request = _request(folder, given, settings or [])
-    effort = Effort(
+    options = {name: value for name, value in options.items() if value is not None}
+    if IS_HOSTILE[server] and folder is None:
+        options.setdefault("rounds", HOSTILE_ROUNDS)
+    request = _make_request(folder, options, settings or [])
+    config = AuditConfig(
         trials=trials,
         confidence=confidence,
-        noise=noise_of(seed),
-        lying_server=SERVERS[server],
+        noise=make_noise_factory(seed),
+        lying_server=IS_HOSTILE[server],
         pair=pair,
-        told=Teller(show=not as_json).told,
+        progress=ProgressPrinter(show=not as_json).update,
     )
-    found = audit(request.subject, request.claim, effort)
-    about = {**described(request.subject), "server": server, "seed": seed}
+    result = audit(request.target, request.claim, config)
+    description = {**describe_target(request.target), "server": server, "seed": seed}
     if as_json:
-        print_json({"audited": about, **found.to_data()})
+        print_json({"audited": description, **result.to_data()})
     else:
-        _tell(found, about)
-    if found.refuted:
+        _print_result(result, description)
+    if result.refuted:
         raise typer.Exit(1)
 
 
-def _request(folder: Path | None, given: dict[str, Any], settings: list[str]) -> Any:
-    if folder is None:
-        known("encoder", [str(given.get("encoder", "public"))], DECLARED)
-        return from_wish(Wish(**given, settings=settings))
-    if given:
-        names = ", ".join(f"--{name}" for name in given)
-        raise InvalidInput(f"a run's folder already decides {names}; leave it out, or use --set")
-    return from_run(folder, settings)
+def _make_request(run_dir: Path | None, options: dict[str, Any], settings: list[str]) -> AuditRequest:
+    if run_dir is None:
+        if "encoder" in options:
+            options = {**options, "encoder": declared_encoder(options["encoder"])}
+        return request_from_options(AuditOptions(**options, settings=settings))
+    if options:
+        names = ", ".join(f"--{name}" for name in options)
+        raise InvalidInput(f"the run already decides {names}; leave it out, or use --set")
+    return request_from_run(run_dir, settings)
 
 
-class Teller:
-    """Progress on standard error, with the time that is left; few lines where nobody watches."""
+class ProgressPrinter:
+    """Progress with the remaining time on standard error; one line per phase without a terminal."""
 
     def __init__(self, *, show: bool) -> None:
         self.live = show and sys.stderr.isatty()
-        self.show, self._begin, self._what, self._estimated = show, 0.0, "", False
+        self.show, self._begin, self._phase, self._estimated = show, 0.0, "", False
 
-    def told(self, what: str, done: int, total: int) -> None:
-        """One step more."""
+    def update(self, phase: str, done: int, total: int) -> None:
+        """Show how much of a phase is done."""
         if not self.show:
             return
-        if what != self._what:
-            self._what, self._begin, self._estimated = what, time.perf_counter(), False
-        spent = time.perf_counter() - self._begin
-        left = spent / max(done, 1) * (total - done)
+        if phase != self._phase:
+            self._phase, self._begin, self._estimated = phase, time.perf_counter(), False
+        elapsed = time.perf_counter() - self._begin
+        remaining = elapsed / max(done, 1) * (total - done)
         if self.live:
             end = "\n" if done == total else ""
-            sys.stderr.write(f"\r{what}: {done} of {total}, {left:.0f} s left   {end}")
+            sys.stderr.write(f"\r{phase}: {done} of {total}, {remaining:.0f} s left   {end}")
             sys.stderr.flush()
         elif not self._estimated and done >= 3 and total > 10:
             self._estimated = True
-            sys.stderr.write(f"{what}: {total}, about {left:.0f} s\n")
+            sys.stderr.write(f"{phase}: {total}, about {remaining:.0f} s\n")
 
 
-def _tell(found: Finding, about: dict[str, Any]) -> None:
-    claim = found.claim
+def _print_result(result: AuditResult, description: dict[str, Any]) -> None:
+    claim = result.claim
+    independent = "" if result.depends_on_server else " (no release depends on what it says)"
     console.print(
-        f"[bold]audit of {about['mechanism']}[/] on {about['summariser']}, {about['encoder']} encoder, "
-        f"{claim.adjacency}, {claim.releases} releases, {about['server']} server"
-        f"{'' if found.heard else ' (no release depends on what it says)'}"
+        f"audit of {description['mechanism']} on {description['summariser']}, "
+        f"{description['encoder']} encoder, {claim.adjacency}, {claim.releases} releases, "
+        f"{description['server']} server{independent}",
+        markup=False,
     )
-    claimed = f"epsilon {claim.epsilon:.4g} at delta {claim.delta:g}" if claim.finite else "nothing finite"
-    sure = f"{100 * found.confidence:g} % confidence"
-    curve = f"mu {found.mu:.4g}, epsilon {found.on_the_curve:.4g}"
-    rows = {
-        "claimed": f'{claimed}, "{claim.level}": {found.caveat}',
-        "certified": f"epsilon at least {found.certified:.4g} ({sure}, whatever the distribution)",
-        "on a Gaussian curve": f"{curve} ({sure}, only if the trade-off is Gaussian)",
-        "told apart": f"{found.pair}: {found.words}",
-        "attacker": f"{found.attacker}{', training replayed in both worlds' if found.replayed else ''}",
-        "runs": f"{found.trials} of each world, {found.judged} of them judged, {found.seconds:.0f} s",
+    claimed = "nothing finite"
+    if claim.is_finite:
+        claimed = f"epsilon {four_digits(claim.epsilon)} at delta {short_number(claim.delta)}"
+    confidence = f"{short_number(100 * result.confidence)} % confidence"
+    certified, gaussian = four_digits(result.certified_epsilon), four_digits(result.epsilon_if_gaussian)
+    replayed = ", training replayed in both worlds" if result.training_replayed else ""
+    fields = {
+        "claimed": f'{claimed}, "{claim.level}": {result.caveat}',
+        "certified": f"epsilon at least {certified} ({confidence}, whatever the distribution)",
+        "on a Gaussian curve": f"mu {four_digits(result.mu)}, epsilon {gaussian} "
+        f"({confidence}, only if the trade-off is Gaussian)",
+        "pair of datasets": f"{result.pair}: {result.pair_description}",
+        "attacker": f"{result.attacker}{replayed}",
+        "runs": f"{result.trials} of each world, {result.certifying_trials} of them for the bound, "
+        f"{result.seconds:.0f} s",
     }
-    for name, value in rows.items():
-        console.print(f"  {name:<22}{value}", markup=False)
-    console.print(found.verdict, markup=False)
+    table = Table.from_fields({f"  {name}": text for name, text in fields.items()})
+    console.print(table.to_text(), markup=False)
+    console.print(result.verdict, markup=False)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
+) -> None:
+    """Test that this installation does what the guarantees rely on.
+
+    Tests sensitivities, noise, encoders, uploads, the ledger and the accountants. Exit codes: 0 all tests
+    pass, 1 a test fails.
+    """
+    begin, results = time.perf_counter(), []
+    for result in run_selftests():
+        results.append(result)
+        if not as_json:
+            state = "ok    " if result.ok else "FAILED"
+            console.print(f"{state}  {result.name:<22}{result.message}", markup=False)
+    seconds, healthy = time.perf_counter() - begin, all(result.ok for result in results)
+    if as_json:
+        checks = [{"name": each.name, "ok": each.ok, "words": each.message} for each in results]
+        print_json({"healthy": healthy, "checks": checks, "seconds": seconds})
+    else:
+        console.print(f"{'healthy' if healthy else 'not healthy'}, {seconds:.0f} s", markup=False)
+    if not healthy:
+        raise typer.Exit(1)

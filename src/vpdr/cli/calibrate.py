@@ -1,26 +1,82 @@
-"""`vpdr calibrate`: how much noise a budget asks for."""
+"""`vpdr calibrate`: how much noise a budget requires."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from vpdr.cli.printing import console, print_json
+from vpdr.cli.output import console, print_json
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms.focus import SELECTIONS, Focus, Groups
-from vpdr.mechanisms.rapp import Stages
-from vpdr.mechanisms.statement import release_bound, selection_reading
-from vpdr.privacy.accountants import ACCOUNTANTS, accountant_named
-from vpdr.privacy.budget import Budget
-from vpdr.privacy.events import Event, Gaussian
-from vpdr.privacy.terms import Adjacency
+from vpdr.mechanisms import MECHANISMS, MechanismConfig
+from vpdr.mechanisms.base import describe_sensitivity
+from vpdr.mechanisms.rapp import StageSchedule
+from vpdr.mechanisms.vpp import SELECTIONS, NoiseAllocation, SelectionConfig, describe_selection
+from vpdr.privacy.accountants import ACCOUNTANTS, Budget, Event, GaussianEvent, gaussian_precision, get_accountant
+from vpdr.privacy.ledger import Adjacency
 from vpdr.prototypes import ClassMeans, ClassSums
+from vpdr.report.format import join_and, short_number
+from vpdr.report.tables import Table
+from vpdr.rng import Streams
+
+
+def calibrate(
+    mechanism: Annotated[str, typer.Option(help="The mechanism: igpp, vpp or rapp.")] = "vpp",
+    epsilon: Annotated[float, typer.Option(help="The ε of all rounds together.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The δ of the guarantee, in (0, 1).")] = 1e-5,
+    rounds: Annotated[int, typer.Option(help="Number of releases that share the budget.")] = 20,
+    accountant: Annotated[str, typer.Option(help=f"How privacy loss is composed: {', '.join(ACCOUNTANTS)}.")] = "exact",
+    adjacency: Annotated[
+        str, typer.Option(help=f"Which datasets are adjacent: {', '.join(Adjacency)}.")
+    ] = "replace-same-label",
+    dim: Annotated[int, typer.Option(help="Feature dimension d.")] = 512,
+    keep: Annotated[
+        float, typer.Option(help="vpp: fraction ρ of the coordinates that are selected, at most 0.5.")
+    ] = 0.2,
+    share: Annotated[float, typer.Option(help="vpp: fraction r of ε that is spent on the selection.")] = 0.1,
+    cap: Annotated[float, typer.Option(help="vpp: upper bound H of the selection scores.")] = 0.1,
+    selection: Annotated[
+        str, typer.Option(help=f"vpp: how coordinates are selected: {', '.join(SELECTIONS)}.")
+    ] = "laplace",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Compute the noise with which all rounds together satisfy (ε, δ), and the ε that it really spends.
+
+    Needs no data. Exit codes: 0 done, 2 wrong input.
+    """
+    if adjacency not in list(Adjacency):
+        raise InvalidInput(f"unknown adjacency {adjacency!r}; choose one of {', '.join(Adjacency)}")
+    calibration = calibrate_noise(
+        CalibrationRequest(
+            mechanism=mechanism,
+            budget=Budget(epsilon, delta),
+            rounds=rounds,
+            accountant=accountant,
+            adjacency=Adjacency(adjacency),
+            dim=dim,
+            selection_config=SelectionConfig(keep=keep, cap=cap, share=share, selection=selection),
+        )
+    )
+    if as_json:
+        print_json(calibration)
+    else:
+        _print_calibration(calibration)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """What the user asked for."""
+class CalibrationRequest:
+    """A mechanism and the budget that its releases share.
+
+    Attributes:
+        mechanism: igpp, vpp or rapp.
+        budget: (ε, δ) of all rounds together.
+        rounds: number of releases.
+        accountant: name of an accountant.
+        adjacency: which datasets are adjacent.
+        dim: feature dimension.
+        selection_config: how vpp selects coordinates.
+    """
 
     mechanism: str
     budget: Budget
@@ -28,48 +84,56 @@ class Request:
     accountant: str
     adjacency: Adjacency
     dim: int
-    focus: Focus
+    selection_config: SelectionConfig
 
 
-def calibrate(  # noqa: PLR0913 - one parameter per option of the command
-    mechanism: Annotated[str, typer.Option(help="igpp, vpp or rapp.")] = "vpp",
-    epsilon: Annotated[float, typer.Option(help="The ε that all rounds together may spend.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The δ of the guarantee, in (0, 1).")] = 1e-5,
-    rounds: Annotated[int, typer.Option(help="How many releases share the budget.")] = 20,
-    accountant: Annotated[str, typer.Option(help=f"{', '.join(ACCOUNTANTS)}.")] = "exact",
-    adjacency: Annotated[str, typer.Option(help=f"{', '.join(Adjacency)}.")] = "replace-same-label",
-    dim: Annotated[int, typer.Option(help="Feature dimension d.")] = 512,
-    keep: Annotated[float, typer.Option(help="Share of coordinates in the focus (ρ), at most 0.5.")] = 0.2,
-    share: Annotated[float, typer.Option(help="Share of ε for the selection (r).")] = 0.1,
-    cap: Annotated[float, typer.Option(help="Cap on the scores (H).")] = 0.1,
-    selection: Annotated[str, typer.Option(help=f"{', '.join(SELECTIONS)}.")] = "laplace",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Find the noise with which all rounds together stay within (ε, δ), and what it really spends."""
-    if mechanism not in CALIBRATIONS:
-        raise InvalidInput(f"unknown mechanism {mechanism!r}; choose one of {', '.join(CALIBRATIONS)}")
-    if adjacency not in list(Adjacency):
-        raise InvalidInput(f"unknown adjacency {adjacency!r}; choose one of {', '.join(Adjacency)}")
-    request = Request(
-        mechanism=mechanism,
-        budget=Budget(epsilon, delta),
-        rounds=rounds,
-        accountant=accountant,
-        adjacency=Adjacency(adjacency),
-        dim=dim,
-        focus=Focus(keep=keep, cap=cap, share=share, selection=selection),
+def calibrate_noise(request: CalibrationRequest) -> dict[str, Any]:
+    """The noise that a budget requires.
+
+    Args:
+        request: mechanism and budget.
+
+    Returns:
+        The noise multiplier, the ε really spent, and details of the mechanism, as `vpdr calibrate --json`.
+
+    Raises:
+        InvalidInput: unknown mechanism, or a budget that cannot be met.
+    """
+    private = [name for name, kind in MECHANISMS.items() if kind.traits.is_private]
+    if request.mechanism not in private:
+        raise InvalidInput(f"unknown mechanism {request.mechanism!r}; choose one of {', '.join(private)}")
+    return CALIBRATORS.get(request.mechanism, _calibrate_plug_in)(request)
+
+
+def _calibrate_plug_in(request: CalibrationRequest) -> dict[str, Any]:
+    """Any other mechanism: what its own receipts say of all releases."""
+    config = MechanismConfig(
+        budget=request.budget,
+        releases=request.rounds,
+        clip_norm=1.0,
+        dim=request.dim,
+        classes=2,
+        adjacency=request.adjacency,
+        accountant=request.accountant,
+        samples_per_class=0,
+        rng=Streams(0).generator("release-space"),
+        options={},
     )
-    answer = CALIBRATIONS[mechanism](request)
-    if as_json:
-        print_json(answer)
-    else:
-        _tell(answer)
-
-
-def _igpp(request: Request) -> dict[str, Any]:
-    multiplier = accountant_named(request.accountant).multiplier(request.budget, request.rounds)
+    events = MECHANISMS[request.mechanism].from_config(config).receipt_for().events * request.rounds
+    precision = gaussian_precision(events)
     return {
-        **_shared(request, multiplier, _repeated(multiplier, request)),
+        **_common_fields(request, math.sqrt(request.rounds / precision) if precision else math.inf, events),
+        "selection_scale": None,
+        "kept": None,
+        "energy_ratio": None,
+        "reading": f"the events of {request.rounds} receipts; the multiplier is that of a Gaussian of equal cost",
+    }
+
+
+def _calibrate_igpp(request: CalibrationRequest) -> dict[str, Any]:
+    multiplier = get_accountant(request.accountant).noise_multiplier(request.budget, request.rounds)
+    return {
+        **_common_fields(request, multiplier, _gaussian_events(multiplier, request)),
         "selection_scale": None,
         "kept": None,
         "group_noise": [1.0, 1.0],
@@ -79,48 +143,52 @@ def _igpp(request: Request) -> dict[str, Any]:
     }
 
 
-def _vpp(request: Request) -> dict[str, Any]:
-    groups = Groups.of(request.dim, request.focus.keep)
-    plan = request.focus.plan(request.budget, request.rounds, groups.kept)
-    by = accountant_named(request.accountant)
-    multiplier = by.multiplier(request.budget, request.rounds, plan.beside)
-    isotropic = by.multiplier(request.budget, request.rounds)
+def _calibrate_vpp(request: CalibrationRequest) -> dict[str, Any]:
+    groups = NoiseAllocation.from_fraction(request.dim, request.selection_config.keep)
+    selection = request.selection_config.calibrate(request.budget, request.rounds, groups.num_selected)
+    accountant = get_accountant(request.accountant)
+    multiplier = accountant.noise_multiplier(request.budget, request.rounds, selection.pure_events)
+    isotropic = accountant.noise_multiplier(request.budget, request.rounds)
     first, second = groups.weights
     return {
-        **_shared(request, multiplier, (*plan.events, *_repeated(multiplier, request))),
-        "selection": request.focus.selection,
-        "selection_scale": plan.laps.scale if plan.laps else None,
-        "kept": groups.kept,
-        "group_noise": list(groups.factors),
+        **_common_fields(request, multiplier, (*selection.events, *_gaussian_events(multiplier, request))),
+        "selection": request.selection_config.selection,
+        "selection_scale": selection.top_k.scale if selection.top_k else None,
+        "kept": groups.num_selected,
+        "group_noise": list(groups.group_scales),
         "group_multipliers": [multiplier / first**0.5, multiplier / second**0.5],
-        "energy_ratio": groups.energy * (multiplier / isotropic) ** 2,
-        "reading": selection_reading(request.focus, plan, groups),
+        "energy_ratio": groups.relative_energy * (multiplier / isotropic) ** 2,
+        "reading": describe_selection(request.selection_config, selection, groups),
     }
 
 
-def _rapp(request: Request) -> dict[str, Any]:
-    multiplier = accountant_named(request.accountant).multiplier(request.budget, 1)
-    stages = Stages(releases=request.rounds)
-    made = [stages.stage(number, multiplier) for number in range(stages.count)]
+def _calibrate_rapp(request: CalibrationRequest) -> dict[str, Any]:
+    multiplier = get_accountant(request.accountant).noise_multiplier(request.budget, 1)
+    schedule = StageSchedule(releases=request.rounds)
+    stages = [schedule.stage(number, multiplier) for number in range(schedule.count)]
     return {
-        **_shared(request, multiplier, tuple(event for stage in made for event in stage.events)),
+        **_common_fields(request, multiplier, tuple(event for stage in stages for event in stage.events)),
         "selection_scale": None,
         "kept": None,
-        "stages": [stage.sums.multiplier for stage in made],
-        "energy_ratio": (multiplier / _igpp(request)["noise_multiplier"]) ** 2,
-        "reading": f"{stages.count} stages, which together are one release of sums at this multiplier; each "
-        "looks around centres that the ones before it have found, so its radius shrinks",
+        "stages": [stage.sums.noise_multiplier for stage in stages],
+        "energy_ratio": (multiplier / _calibrate_igpp(request)["noise_multiplier"]) ** 2,
+        "reading": f"{schedule.count} stages, which together are one release of sums at this multiplier; "
+        "each uses the centres that the stages before it have estimated, so its radius shrinks",
     }
 
 
-CALIBRATIONS: dict[str, Callable[[Request], dict[str, Any]]] = {"igpp": _igpp, "vpp": _vpp, "rapp": _rapp}
+CALIBRATORS: dict[str, Callable[[CalibrationRequest], dict[str, Any]]] = {
+    "igpp": _calibrate_igpp,
+    "vpp": _calibrate_vpp,
+    "rapp": _calibrate_rapp,
+}
 
 
-def _repeated(multiplier: float, request: Request) -> tuple[Event, ...]:
-    return (Gaussian(multiplier),) * request.rounds
+def _gaussian_events(multiplier: float, request: CalibrationRequest) -> tuple[Event, ...]:
+    return (GaussianEvent(multiplier),) * request.rounds
 
 
-def _shared(request: Request, multiplier: float, events: tuple[Event, ...]) -> dict[str, Any]:
+def _common_fields(request: CalibrationRequest, multiplier: float, events: tuple[Event, ...]) -> dict[str, Any]:
     delta = request.budget.delta
     return {
         "mechanism": request.mechanism,
@@ -133,36 +201,39 @@ def _shared(request: Request, multiplier: float, events: tuple[Event, ...]) -> d
         "epsilon_spent": ACCOUNTANTS["joint"].epsilon(events, delta),
         "epsilon_by_accountant": ACCOUNTANTS[request.accountant].epsilon(events, delta),
         "sensitivity": {
-            "means": release_bound(request.adjacency, ClassMeans()),
-            "sums": release_bound(request.adjacency, ClassSums(classes=2)),
+            "means": describe_sensitivity(request.adjacency, ClassMeans()),
+            "sums": describe_sensitivity(request.adjacency, ClassSums(classes=2)),
         },
     }
 
 
-def _tell(answer: dict[str, Any]) -> None:
-    """The same for people."""
+def _print_calibration(calibration: dict[str, Any]) -> None:
+    epsilon, delta = short_number(calibration["epsilon"]), short_number(calibration["delta"])
+    accountant = calibration["accountant"]
     console.print(
-        f"[bold]{answer['mechanism']}[/] for epsilon {answer['epsilon']:g}, delta {answer['delta']:g} over "
-        f"{answer['rounds']} rounds ({answer['accountant']} accountant, {answer['adjacency']})"
+        f"{calibration['mechanism']} for epsilon {epsilon}, delta {delta} over {calibration['rounds']} "
+        f"rounds ({accountant} accountant, {calibration['adjacency']})",
+        markup=False,
     )
-    rows = {
-        "noise multiplier": f"{answer['noise_multiplier']:.4f} times the sensitivity",
-        "epsilon really spent": f"{answer['epsilon_spent']:.4f} "
-        f"(the {answer['accountant']} accountant says {answer['epsilon_by_accountant']:.4f})",
-        "of class means": answer["sensitivity"]["means"],
-        "of class sums": answer["sensitivity"]["sums"],
+    fields = {
+        "noise multiplier": f"{calibration['noise_multiplier']:.4f} times the sensitivity",
+        "epsilon really spent": f"{calibration['epsilon_spent']:.4f} "
+        f"(the {accountant} accountant says {calibration['epsilon_by_accountant']:.4f})",
+        "of class means": calibration["sensitivity"]["means"],
+        "of class sums": calibration["sensitivity"]["sums"],
     }
-    if answer["kept"] is not None:
-        low, high = answer["group_noise"]
-        rows |= {
-            "focus": f"{answer['kept']} coordinates at {low:.4f} of the reference noise, rest at {high:.4f}",
-            "group multipliers": "{:.4f} and {:.4f}".format(*answer["group_multipliers"]),
-            "noise energy": f"{answer['energy_ratio']:.3f} times that of igpp at the same budget",
+    if calibration["kept"] is not None:
+        low, high = calibration["group_noise"]
+        multipliers = join_and([f"{each:.4f}" for each in calibration["group_multipliers"]])
+        fields |= {
+            "selected": f"{calibration['kept']} coordinates at {low:.4f} of the reference noise, rest at {high:.4f}",
+            "group multipliers": multipliers,
+            "noise energy": f"{calibration['energy_ratio']:.3f} times that of igpp at the same budget",
         }
-    if "stages" in answer:
-        rows["of each stage"] = ", ".join(f"{each:.2f}" for each in answer["stages"])
-    if answer["selection_scale"] is not None:
-        rows["selection scale"] = f"{answer['selection_scale']:.6g} (Laplace)"
-    for name, value in rows.items():
-        console.print(f"  {name:<22}{value}")
-    console.print(f"  {answer['reading']}")
+    if "stages" in calibration:
+        fields["of each stage"] = ", ".join(f"{each:.2f}" for each in calibration["stages"])
+    if calibration["selection_scale"] is not None:
+        fields["selection scale"] = f"{calibration['selection_scale']:.6g} (Laplace)"
+    table = Table.from_fields({f"  {name}": text for name, text in fields.items()})
+    console.print(table.to_text(), markup=False)
+    console.print(f"  {calibration['reading']}", markup=False)

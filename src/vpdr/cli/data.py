@@ -1,91 +1,222 @@
-"""`vpdr data`: which benchmarks there are, whether a user's copy is whole, and how it is divided."""
+"""`vpdr data`: list benchmarks, check the user's copies, and draw splits."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from vpdr.cli.data_tables import checkup_content, listing, tell_checkup, tell_list, tell_manifest
-from vpdr.cli.printing import print_json
-from vpdr.cli.progress import Bars
-from vpdr.data import SOURCES, Division, Source, divide
-from vpdr.data.manifest_file import write_manifest
-from vpdr.plan.values import assigned, fitted, known
+from vpdr.cli.output import ProgressBars, console, print_json
+from vpdr.data import BENCHMARK_SPECS, BenchmarkSpec, Split, SplitConfig, split_benchmark
+from vpdr.data.benchmark import DatasetReport, DomainSpec
+from vpdr.data.split import write_split
+from vpdr.report.tables import Table
 from vpdr.rng import Streams
+from vpdr.validation import check_known, coerce, parse_override
 
 data = typer.Typer(
-    help="Benchmarks on your disk: what they need, whether they are whole, how they split.",
+    rich_markup_mode="markdown",
+    help="List benchmarks, check your copies of them, and draw splits. Nothing is downloaded.",
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(SOURCES)}.")]
-Root = Annotated[Path, typer.Option(help="The folder that the data were unpacked into.")]
-Domains = Annotated[str | None, typer.Option(help="Only these domains, such as mnist,usps.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+BenchmarkArgument = Annotated[str, typer.Argument(metavar="NAME", help=f"The benchmark: {', '.join(BENCHMARK_SPECS)}.")]
+RootOption = Annotated[Path, typer.Option(help="The directory with the unpacked data.")]
+DomainsOption = Annotated[str | None, typer.Option(help="Only these domains, such as mnist,usps; all if not given.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
 @data.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """Show what each benchmark needs, where to get it, and how large it is."""
+def list_(as_json: JsonOption = False) -> None:
+    """List the benchmarks: the files they need, where to get them, their licences and sizes."""
     if as_json:
-        print_json({"benchmarks": [listing(source) for source in SOURCES.values()]})
+        print_json({"benchmarks": [benchmark_data(spec) for spec in BENCHMARK_SPECS.values()]})
     else:
-        tell_list(SOURCES.values())
+        _print_benchmarks(BENCHMARK_SPECS.values())
 
 
 @data.command()
-def check(name: Name, root: Root, domains: Domains = None, as_json: AsJson = False) -> None:
-    """Count and look at everything; exit code 1 where something is not as it was published."""
-    source = _source(name)
-    with Bars(show=not as_json) as bars:
-        checkup = source.check(root, progress=bars.loading, only=_only(domains))
+def check(
+    name: BenchmarkArgument, root: RootOption, domains: DomainsOption = None, as_json: JsonOption = False
+) -> None:
+    """Read and count every sample of your copy, and compare it with the published sizes.
+
+    Exit codes: 0 complete, 1 something differs from the published data, 2 wrong input.
+    """
+    spec = _benchmark_spec(name)
+    with ProgressBars(show=not as_json) as progress:
+        report = spec.check(root, progress=progress.update, domains=_parse_domains(domains))
     if as_json:
-        print_json(checkup_content(source, checkup))
+        print_json(dataset_report_data(spec, report))
     else:
-        tell_checkup(source, checkup)
-    if checkup.findings:
+        _print_dataset_report(spec, report)
+    if report.issues:
         raise typer.Exit(1)
 
 
 @data.command()
-def manifest(  # noqa: PLR0913 - one parameter per option of the command
-    name: Name,
-    root: Root,
-    out: Annotated[Path, typer.Option(help="The file to keep the split in.")],
-    seed: Annotated[int, typer.Option(help="Another seed is another split.", min=0)] = 0,
+def manifest(
+    name: BenchmarkArgument,
+    root: RootOption,
+    out: Annotated[Path, typer.Option(help="The file to write the split to.")],
+    seed: Annotated[int, typer.Option(help="Seed of the split.", min=0)] = 0,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Divide otherwise, such as skew=pooled, clients=4."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change one setting of the split, such as skew=pooled or clients=4. May be repeated.",
+        ),
     ] = None,
-    domains: Domains = None,
-    as_json: AsJson = False,
+    domains: DomainsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Draw a split once and keep it; without --set it is the paper's. A run draws its own from its plan."""
-    source = _source(name)
-    division = _divided(source.division, settings or [])
-    benchmark = source.roll(root, only=_only(domains))
-    drawn = divide(benchmark, division, Streams(seed))
-    write_manifest(out, drawn)
+    """Draw a split of a benchmark over clients, and write it to a file for benchmark.manifest.
+
+    Without --set it is the split of the paper. A run without a manifest draws its own split. Exit codes:
+    0 done, 2 wrong input.
+    """
+    spec = _benchmark_spec(name)
+    split_config = override_split_config(spec.split_config, settings or [])
+    benchmark = spec.load_labels(root, domains=_parse_domains(domains))
+    split = split_benchmark(benchmark, split_config, Streams(seed))
+    write_split(out, split)
     if as_json:
-        print_json({**drawn.to_data(), "out": str(out)})
+        print_json({**split.to_data(), "out": str(out)})
     else:
-        tell_manifest(drawn, out, benchmark.remarks)
+        _print_split(split, out, benchmark.warnings)
 
 
-def _source(name: str) -> Source:
-    known("benchmark", [name], SOURCES)
-    return SOURCES[name]
+def _benchmark_spec(name: str) -> BenchmarkSpec:
+    check_known("benchmark", [name], BENCHMARK_SPECS)
+    return BENCHMARK_SPECS[name]
 
 
-def _only(domains: str | None) -> list[str] | None:
+def _parse_domains(domains: str | None) -> list[str] | None:
     return None if domains is None else [name.strip() for name in domains.split(",") if name.strip()]
 
 
-def _divided(division: Division, settings: list[str]) -> Division:
-    kinds = {name: type(value) for name, value in division.to_data().items()}
+def override_split_config(split_config: SplitConfig, settings: Iterable[str]) -> SplitConfig:
+    """A split configuration with some settings (`KEY=VALUE`) changed."""
+    types = {name: type(value) for name, value in split_config.to_data().items()}
     for text in settings:
-        (_, key), value = assigned(f"division.{text}")
-        known("setting of a division", [key], kinds)
-        division = replace(division, **{key: fitted(key, value, kinds[key])})
-    return division
+        (_, key), value = parse_override(f"division.{text}")
+        check_known("setting of a division", [key], types)
+        split_config = replace(split_config, **{key: coerce(key, value, types[key])})
+    return split_config
+
+
+# JSON objects
+
+
+def benchmark_data(spec: BenchmarkSpec) -> dict[str, Any]:
+    """One benchmark as data."""
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "modality": spec.modality,
+        "classes": list(spec.class_names),
+        "domains": [
+            {
+                "name": domain.name,
+                "title": domain.title,
+                "train": sum(domain.train),
+                "test": sum(domain.test) if domain.test else None,
+            }
+            for domain in spec.domains
+        ],
+        "needs": spec.expected_files,
+        "where": spec.download_info,
+        "licence": spec.licence,
+        "division": spec.split_config.to_data(),
+    }
+
+
+def dataset_report_data(spec: BenchmarkSpec, report: DatasetReport) -> dict[str, Any]:
+    """The result of a check as data."""
+    return {
+        "name": report.benchmark,
+        "fine": not report.issues,
+        "findings": list(report.issues),
+        "counts": [
+            {
+                "domain": count.domain,
+                "part": count.part,
+                "total": count.total,
+                "expected": sum(count.expected),
+                "classes": dict(zip(spec.class_names, count.counts, strict=True)),
+            }
+            for count in report.counts
+        ],
+    }
+
+
+# Tables
+
+
+def dataset_report_table(spec: BenchmarkSpec, report: DatasetReport) -> Table:
+    """Counts of your copy and of the published data, one row per domain and part."""
+    rows = [
+        [
+            count.domain,
+            count.part,
+            f"{count.total:,}",
+            f"{sum(count.expected):,}",
+            *(f"{size:,}" for size in count.counts),
+        ]
+        for count in report.counts
+    ]
+    return Table.from_texts(["domain", "part", "found", "published", *spec.class_names], rows)
+
+
+def split_table(split: Split) -> Table:
+    """Numbers of samples by client."""
+    rows = [
+        [each.client, *(f"{len(indices):,}" for indices in (each.train, each.validation, each.test))]
+        for each in split.client_splits
+    ]
+    return Table.from_texts(["client", "train", "validation", "test"], rows)
+
+
+# Output
+
+
+def _print_benchmarks(specs: Iterable[BenchmarkSpec]) -> None:
+    for spec in specs:
+        console.print(f"{spec.name}  {spec.title}, {spec.modality}, {len(spec.class_names)} classes", markup=False)
+        sizes = {f"    {domain.name}": _domain_size_text(domain) for domain in spec.domains}
+        console.print(Table.from_fields(sizes).to_text(), markup=False)
+        fields = {"needs": spec.expected_files, "where": spec.download_info, "licence": spec.licence}
+        for label, text in fields.items():
+            console.print(f"  {label:8}{text}", markup=False)
+        console.print()
+    console.print("Nothing is downloaded. `vpdr data check NAME --root DIR` says whether your copy is complete.")
+
+
+def _domain_size_text(domain: DomainSpec) -> str:
+    if domain.test:
+        return f"{sum(domain.train):,} training and {sum(domain.test):,} test samples"
+    return f"{sum(domain.train):,} samples"
+
+
+def _print_dataset_report(spec: BenchmarkSpec, report: DatasetReport) -> None:
+    if report.counts:
+        console.print(dataset_report_table(spec, report).to_text(console.width), markup=False)
+    _print_warnings(report.issues)
+    if report.issues:
+        number = len(report.issues)
+        console.print(f"{number} thing{'s are' if number > 1 else ' is'} not as published")
+    else:
+        console.print(f"{spec.title} is whole", markup=False)
+
+
+def _print_split(split: Split, out: Path, warnings: Iterable[str]) -> None:
+    console.print(split_table(split).to_text(console.width), markup=False)
+    _print_warnings(warnings)
+    console.print(f"written to {out} (labels {split.labels_digest[:12]})", markup=False)
+
+
+def _print_warnings(warnings: Iterable[str]) -> None:
+    for line in warnings:
+        console.print(f"! {line}", markup=False)

@@ -1,4 +1,4 @@
-"""`vpdr flower`: the same runs with Flower between clients and server."""
+"""`vpdr flower`: runs over Flower: an app, a simulation, or a deployment on this machine."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,135 +6,163 @@ from typing import Annotated, Any
 
 import typer
 
-from vpdr.cli.printing import console, print_json
-from vpdr.cli.results import tell_run
+from vpdr.cli.output import console, print_json
+from vpdr.cli.run import print_run
+from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
-from vpdr.plan import Plan
+
+# vpdr.flower is imported inside the commands: `vpdr --help` must work without flwr
 
 flower = typer.Typer(
-    help="Runs over Flower: an app folder, a simulation, a deployment.", no_args_is_help=True
+    rich_markup_mode="markdown",
+    help="Run over Flower: write an app, simulate on this machine, or start a deployment.",
+    no_args_is_help=True,
 )
 
-Source = Annotated[str, typer.Option("--plan", metavar="NAME|FILE", help="A preset or a TOML file.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting.")
+ConfigOption = Annotated[
+    str, typer.Option("--plan", metavar="NAME|FILE", help="A preset (paper, authors, strict) or a TOML file.")
 ]
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting. May be repeated.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the record as one JSON object.")]
 
 
 @flower.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the app.")],
-    plan: Source = "paper",
-    settings: Settings = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory for the app.")],
+    plan: ConfigOption = "paper",
+    settings: SettingsOption = None,
 ) -> None:
-    """Write an app folder for `flwr run`; its noise comes from the operating system."""
-    from vpdr.flower.scaffold import write_app
-    from vpdr.flower.server_app import single_plan
+    """Write a Flower app for `flwr run`; its noise comes from the operating system.
 
-    chosen = single_plan(plan, ("release.noise=system", *(settings or ())))
-    for path in write_app(folder, chosen):
-        console.print(str(path))
+    Prints the files that it writes. Exit codes: 0 done, 2 wrong input.
+    """
+    from vpdr.flower.deploy.deployment import write_app
+    from vpdr.flower.server_app import load_single_config
+
+    config = load_single_config(plan, ("release.noise=system", *(settings or ())))
+    for path in write_app(folder, config):
+        console.print(str(path), markup=False)
 
 
 @flower.command()
 def simulate(
-    plan: Source = "paper",
-    settings: Settings = None,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("runs/flower"),
-    ray: Annotated[bool, typer.Option("--ray", help="Clients in Ray's processes, not in this one.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as one JSON object.")] = False,
+    plan: ConfigOption = "paper",
+    settings: SettingsOption = None,
+    out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("runs/flower"),
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Run the clients in processes of Ray instead of this process.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run a plan over Flower's messages on this machine; the numbers are those of `vpdr run`."""
-    _ready()
-    from vpdr.flower.server_app import single_plan
-    from vpdr.flower.simulation import simulate_in_process, simulate_on_ray
-    from vpdr.report.files import write_run
+    """Run a configuration over Flower's messages on this machine; gives the same numbers as `vpdr run`.
 
-    start = simulate_on_ray if ray else simulate_in_process
-    record = start(single_plan(plan, tuple(settings or ())), out, resume=resume)
-    write_run(record, out)
-    _tell(record, out, as_json)
+    Needs vpdr[flower]. Exit codes: 0 done, 2 wrong input.
+    """
+    _require_flower()
+    from vpdr.flower.server_app import load_single_config
+    from vpdr.flower.simulation import simulate_in_process, simulate_on_ray
+    from vpdr.report.html import write_run_report
+
+    run = simulate_on_ray if ray else simulate_in_process
+    record = run(load_single_config(plan, tuple(settings or ())), out, resume=resume)
+    write_run_report(record, out)
+    _print_result(record, out, as_json=as_json)
 
 
 @flower.command()
-def up(  # noqa: PLR0913 - one parameter per option of the command
-    plan: Source = "paper",
-    settings: Settings = None,
-    clients: Annotated[int, typer.Option(help="SuperNodes, one a client of the plan.", min=1)] = 4,
+def up(
+    plan: ConfigOption = "paper",
+    settings: SettingsOption = None,
+    clients: Annotated[int, typer.Option(help="Number of SuperNodes, one per client.", min=1)] = 4,
     secure: Annotated[
-        bool, typer.Option("--secure/--insecure", help="TLS and node authentication, or neither.")
+        bool, typer.Option("--secure/--insecure", help="With TLS and node authentication, or without both.")
     ] = True,
-    out: Annotated[Path, typer.Option(help="Folder for keys, nodes, logs and results.")] = Path("runs/up"),
-    minimum: Annotated[int, typer.Option(help="Valid answers a round needs; 0: all.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Directory of keys, nodes, logs and results.")] = Path("runs/up"),
+    minimum: Annotated[
+        int, typer.Option(help="Valid replies that a round needs; 0 is one from every client.", min=0)
+    ] = 0,
     round_timeout: Annotated[float, typer.Option(help="Seconds that a round may take.")] = 600.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last round in --out.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as one JSON object.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished round in --out.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Start a SuperLink and SuperNodes as processes on loopback, run a plan over them, and stop them."""
-    _ready()
-    from vpdr.flower.deployment import Deployment
-    from vpdr.flower.post import ServerTerms
+    """Start a SuperLink and SuperNodes as processes on this machine, run a configuration, and stop them.
 
-    chosen = _sized(plan, tuple(settings or ()), clients)
-    terms = ServerTerms(clients=clients, minimum=minimum or clients, round_timeout=round_timeout)
-    with Deployment(folder=out, plan=chosen, secure=secure) as deployment:
+    Needs vpdr[flower]. Exit codes: 0 done, 2 wrong input.
+    """
+    _require_flower()
+    from vpdr.flower.deploy.deployment import Deployment
+    from vpdr.flower.nodes import ServerConfig
+
+    config = config_with_clients(plan, tuple(settings or ()), clients)
+    server_config = ServerConfig(clients=clients, minimum=minimum or clients, round_timeout=round_timeout)
+    with Deployment(folder=out, config=config, secure=secure) as deployment:
         if not as_json:
-            console.print(f"{clients} nodes are up; progress: {deployment.processes.logs / 'run.log'}")
-        deployment.submit(terms, resume=resume)
-        record = deployment.result()
-    _tell(record, deployment.results, as_json)
+            log = deployment.processes.logs / "run.log"
+            console.print(f"{clients} nodes are up; progress: {log}", markup=False)
+        deployment.submit(server_config, resume=resume)
+        record = deployment.wait_for_result()
+    _print_result(record, deployment.results, as_json=as_json)
 
 
 @flower.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where keys are kept; what is there stays.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the keys; existing keys are kept.")],
     host: Annotated[
-        list[str] | None, typer.Option(help="A name or address of the server: makes its certificate.")
+        list[str] | None,
+        typer.Option(help="A name or address of the server; creates its certificate. May be repeated."),
     ] = None,
-    node: Annotated[list[str] | None, typer.Option(help="A node: makes its key pair.")] = None,
+    node: Annotated[
+        list[str] | None, typer.Option(help="A name of a node; creates its key pair. May be repeated.")
+    ] = None,
 ) -> None:
-    """Make a server's certificate with its authority, or a node's key pair, each on its own machine."""
-    _ready()
-    from vpdr.flower.keys import Keys
+    """Create the certificate of a server with its authority, or key pairs of nodes.
+
+    Run it on the machine that uses the keys, so that private keys never travel. Exit codes: 0 done, 2 wrong
+    input.
+    """
+    _require_flower()
+    from vpdr.flower.deploy.keys import Keys
 
     if not host and not node:
         raise InvalidInput("say what to make: --host NAME on the server, --node NAME on a node")
     Keys(folder).make(host or (), node or ())
     for path in sorted(folder.iterdir()):
-        console.print(str(path))
+        console.print(str(path), markup=False)
 
 
-def _sized(source: str, settings: tuple[str, ...], clients: int) -> Plan:
-    """The plan with so many clients, if its benchmark can have them."""
-    from vpdr.engines.seats import seats_of
-    from vpdr.flower.server_app import single_plan
-    from vpdr.progress import quiet
+def config_with_clients(source: str, settings: tuple[str, ...], clients: int) -> RunConfig:
+    """The configuration with this number of clients, if its benchmark can have them."""
+    from vpdr.federation.benchmarks import load_clients
+    from vpdr.flower.server_app import load_single_config
     from vpdr.rng import Streams
+    from vpdr.types import no_progress
 
-    for more in ((), (f"benchmark.clients={clients}",)):
-        plan = single_plan(source, (*settings, *more))
-        found = len(seats_of(plan, Streams(plan.run.seed), quiet).clients)
-        if found == clients:
-            return plan
-    raise InvalidInput(f"the plan has {found} clients, --clients says {clients}; say --clients {found}")
+    for extra in ((), (f"benchmark.clients={clients}",)):
+        config = load_single_config(source, (*settings, *extra))
+        number = len(load_clients(config, Streams(config.run.seed), no_progress).clients)
+        if number == clients:
+            return config
+    raise InvalidInput(f"the plan has {number} clients, --clients says {clients}; say --clients {number}")
 
 
-def _ready() -> None:
-    """Flower is there, and stays at home."""
+def _require_flower() -> None:
+    """Check that flwr is installed, and turn its telemetry off."""
     from importlib.util import find_spec
 
-    from vpdr.flower.offline import go_offline
+    from vpdr.flower.deploy.processes import go_offline
 
     if find_spec("flwr") is None:
         raise InvalidInput("Flower is not installed; pip install 'vpdr[flower]'")
     go_offline()
 
 
-def _tell(record: Mapping[str, Any], out: Path, as_json: bool) -> None:
+def _print_result(record: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({**record, "out": str(out)})
         return
-    tell_run(record, out)
+    print_run(record, out)
     exchange = record["exchange"]
     console.print(f"messages without an answer: {exchange['missing']}, dropped: {exchange['dropped']}")

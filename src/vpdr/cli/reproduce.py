@@ -1,72 +1,100 @@
-"""`vpdr reproduce`: one table or figure of the paper, from data on disk to a page with verdicts."""
+"""`vpdr reproduce`, `vpdr list` and `vpdr results`: tables and figures of the paper."""
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from vpdr.attacks import order_from
-from vpdr.cli.interrupt import Interrupt
-from vpdr.cli.printing import console, print_json
-from vpdr.cli.reproduce_progress import ManyRuns, failure, failure_words
-from vpdr.cli.reproduce_table import tell
-from vpdr.reproduce.catalogue import ids, load_study, setting
-from vpdr.reproduce.reproduction import Finished, Reproduction, runs_of
-from vpdr.reproduce.reproduction import reproduce as run_reproduction
-from vpdr.reproduce.running import Company
-from vpdr.reproduce.wish import Wish, parse_data
+from vpdr.attacks import parse_attack_config
+from vpdr.cli.output import ProgressBars, console, print_json
+from vpdr.cli.run import Interrupt
+from vpdr.errors import InvalidInput
+from vpdr.federation.sweep import Job, JobResult
+from vpdr.io import write_atomically
+from vpdr.records import RunDir
+from vpdr.report.format import mean_in_unit, number_in_unit, signed_in_unit
+from vpdr.report.tables import Table
+from vpdr.reproduce.pages import find_summaries, missing_rows_by_reason, results_page
+from vpdr.reproduce.reproduction import Reproduction, ReproductionResult, count_runs, run_reproduction
+from vpdr.reproduce.run import ExecutionOptions
+from vpdr.reproduce.status import StudyStatus, describe_runs, run_statuses, shorten_reason, study_statuses
+from vpdr.reproduce.studies import (
+    ReproduceOptions,
+    Study,
+    existing_data_dirs,
+    load_study,
+    shared_settings,
+    study_ids,
+    uses_clip_norm,
+)
+from vpdr.reproduce.summary import framework_label, method_label, page_title
 
 DEFAULT_OUT = Path("runs") / "reproduce"
+StudySummary = Mapping[str, Any]  # the content of ID.json
 
 
 def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     name: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="What to reproduce; none: the list.")
+        str | None, typer.Argument(metavar="[ID]", help="What to reproduce; prints the list if not given.")
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=DIR", help="Where a data set is, such as pacs=data/PACS."),
+        typer.Option(metavar="NAME=DIR", help="Directory of a data set, such as pacs=data/PACS. May be repeated."),
     ] = None,
     backbone: Annotated[
-        list[str] | None, typer.Option(help="Instead of the paper's; once for images, once for texts.")
+        list[str] | None, typer.Option(help="Backbone instead of the paper's; once for images, once for texts.")
     ] = None,
-    weights: Annotated[str | None, typer.Option(help="Weights of the backbone: a folder or a file.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="0..4, 3 or 0,2,5; the table's own if not given.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Weights of the backbone: a directory or a file.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds: 0..4, 3 or 0,2,5; those of the paper if not given.")] = None,
     points: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Only these values of the table's axis, such as 'alpha=0.1*'."),
+        typer.Option(metavar="PATTERN", help="Run only these values of the table's axis, such as 'alpha=0.1*'."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of all runs and pages.")] = DEFAULT_OUT,
-    jobs: Annotated[int, typer.Option(help="Runs at the same time; 0 is one a core.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Directory of all runs and pages.")] = DEFAULT_OUT,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time; 0 is one per core.", min=0)] = 0,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="A small version in minutes, marked as such.")
+        bool, typer.Option("--smoke", help="Run a small version in minutes; its results are marked and not judged.")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
-    adapters: Annotated[str | None, typer.Option(help="last, blocks or all-blocks.")] = None,
-    select: Annotated[str, typer.Option(help="Where R is chosen: validation or test.")] = "validation",
+    device: Annotated[
+        str | None, typer.Option(help="Device of encoders and reconstructions: cpu, cuda or cuda:N.")
+    ] = None,
+    adapters: Annotated[str | None, typer.Option(help="Where adapters are placed: last, blocks or all-blocks.")] = None,
+    select: Annotated[
+        str, typer.Option(help="The split on which the clip norm R is selected: validation or test.")
+    ] = "validation",
     attack: Annotated[
-        str | None, typer.Option(metavar="mia,fsh", help="Attacks, for tables that have columns for them.")
+        str | None, typer.Option(metavar="mia,fsh", help="Attacks to run, for tables with columns for attacks.")
     ] = None,
-    attack_rounds: Annotated[str | None, typer.Option(help="Rounds to attack, 1,5,20; else all.")] = None,
-    attack_steps: Annotated[int, typer.Option(help="Steps of a reconstruction, at most.")] = 10_000,
+    attack_rounds: Annotated[
+        str | None, typer.Option(help="Rounds to attack, such as 1,5,20; all if not given.")
+    ] = None,
+    attack_steps: Annotated[int, typer.Option(help="Largest number of steps of a reconstruction.")] = 10_000,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting.")
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting. May be repeated."),
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="What can be reproduced.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Print what can be reproduced.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress and no table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
-    """Rerun a table or figure of the paper; what has run before is not run again."""
+    """Reproduce a table or figure of the paper, and compare it with the published numbers.
+
+    Runs that are finished are not run again, so the same command continues a stopped reproduction. Exit
+    codes: 0 done, 1 some runs failed, 2 wrong input, 130 stopped.
+    """
     if name is None or show_list:
-        _tell_ids(as_json)
+        _print_ids(as_json=as_json)
         return
-    how = {"steps": attack_steps, "device": device or "cpu"}
-    wish = Wish(
-        attacks=None if attack is None else order_from(attack, attack_rounds, **how),
-        data=parse_data(data or ()),
+    attacks = None
+    if attack is not None:
+        attacks = parse_attack_config(attack, attack_rounds, steps=attack_steps, device=device or "cpu")
+    options = ReproduceOptions(
+        attacks=attacks,
+        data_dirs=existing_data_dirs(data or ()),
         backbones=tuple(backbone or ()),
         weights=weights,
         adapters=adapters,
@@ -77,57 +105,198 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
         smoke=smoke,
         select=select,
     )
-    what = Reproduction.of(name, wish, out)
-    done = _run(what, jobs or os.cpu_count() or 1, show=not quiet and not as_json)
-    if done.summary is not None and as_json:
-        failed = [failure(each) for each in done.failed]
-        print_json({**done.summary, "out": str(what.folder), "failed": failed})
-    elif done.summary is not None and not quiet:
-        tell(done.summary, what.folder)
-    code = _ending(what, done)
-    if code:
-        raise typer.Exit(code)
+    reproduction = Reproduction.from_id(name, options, out)
+    result = _run_study(reproduction, jobs or os.cpu_count() or 1, show=not quiet and not as_json)
+    if result.summary is not None and as_json:
+        failures = [failure_data(each) for each in result.failures]
+        print_json({**result.summary, "out": str(reproduction.output_dir), "failed": failures})
+    elif result.summary is not None and not quiet:
+        print_study_summary(result.summary, reproduction.output_dir)
+    _report_failures(reproduction, result)
+    if result.stopped or result.failures:
+        raise typer.Exit(130 if result.stopped else 1)
 
 
-def _ending(what: Reproduction, done: Finished) -> int:
-    """The exit code; what failed is told also to those who asked for silence."""
-    all_runs = len(what.jobs)
-    lines = [f"failed: {failure_words(what.study, each)}" for each in done.failed]
-    if done.stopped:
-        lines.append(f"stopped with {what.left} of {all_runs} runs left; the same command goes on")
-    elif done.failed:
-        no_page = ", so no page is written" if done.summary is None else ""
-        lines.append(
-            f"{len(done.failed)} of {all_runs} runs failed{no_page}; the same command tries them again"
-        )
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
-    return 130 if done.stopped else int(bool(done.failed))
-
-
-def _run(what: Reproduction, workers: int, *, show: bool) -> Finished:
-    with Interrupt() as interrupt, ManyRuns(what.study, len(what.jobs), show=show) as progress:
-        company = Company(
+def _run_study(reproduction: Reproduction, workers: int, *, show: bool) -> ReproductionResult:
+    num_runs = len(reproduction.jobs)
+    with Interrupt() as interrupt, StudyProgress(reproduction.study, num_runs, show=show) as progress:
+        options = ExecutionOptions(
             workers=workers,
-            loading=progress.loading,
-            there=progress.there,
+            loading=progress.update,
+            on_existing_runs=progress.add_existing_runs,
             after_run=progress.after_run,
-            stop=lambda: interrupt.asked,
+            stop=lambda: interrupt.requested,
         )
-        return run_reproduction(what, company)
+        return run_reproduction(reproduction, options)
 
 
-def _tell_ids(as_json: bool) -> None:
-    found: list[dict[str, Any]] = []
-    for name in ids():
-        study = load_study(name)
-        runs = runs_of(study)
-        found.append(
-            {"id": name, "paper": study.paper, "title": study.title, "runs": runs, "data": study.datasets}
-        )
+def _report_failures(reproduction: Reproduction, result: ReproductionResult) -> None:
+    """Print failed runs on standard error, also with --quiet and --json."""
+    num_runs = len(reproduction.jobs)
+    lines = [f"failed: {failure_text(reproduction.study, each)}" for each in result.failures]
+    if result.stopped:
+        remaining = reproduction.remaining_runs
+        lines.append(f"stopped with {remaining} of {num_runs} runs left; the same command goes on")
+    elif result.failures:
+        no_page = ", so no page is written" if result.summary is None else ""
+        lines.append(f"{len(result.failures)} of {num_runs} runs failed{no_page}; the same command tries them again")
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def _print_ids(*, as_json: bool) -> None:
+    studies = [load_study(name) for name in study_ids()]
     if as_json:
-        print_json({"ids": found, "datasets": setting()["datasets"]})
+        ids = [
+            {"id": s.id, "paper": s.paper, "title": s.title, "runs": count_runs(s), "data": s.datasets} for s in studies
+        ]
+        print_json({"ids": ids, "datasets": shared_settings()["datasets"]})
         return
-    table = Table("id", "in the paper", "what", "runs", "data", box=None, pad_edge=False)
-    for each in found:
-        table.add_row(each["id"], each["paper"], each["title"], str(each["runs"]), ", ".join(each["data"]))
-    console.print(table)
+    rows = [[s.id, s.paper, s.title, str(count_runs(s)), ", ".join(s.datasets)] for s in studies]
+    table = Table.from_texts(["id", "in the paper", "what", "runs", "data"], rows)
+    console.print(table.to_text(console.width), markup=False)
+
+
+class StudyProgress(ProgressBars):
+    """Progress of a reproduction: a bar on a terminal, otherwise one line per run."""
+
+    def __init__(self, study: Study, runs: int, *, show: bool) -> None:
+        super().__init__(show=show)
+        self._study, self._runs, self._done = study, runs, 0
+
+    def add_existing_runs(self, count: int) -> None:
+        """Count the runs that are finished already."""
+        self._done = count
+        if count:
+            self._write_plain_line(f"{count} of {self._runs} runs were there already")
+            self._advance("runs", count, self._runs)
+
+    def after_run(self, result: JobResult) -> None:
+        """One run is finished, failed or stopped; a failure is printed at once."""
+        if result.error is not None:
+            self._write_plain_line(f"failed: {failure_text(self._study, result)}")
+        if result.record is None:
+            return
+        self._done += 1
+        label, seconds = run_label(self._study, result.job), result.record["wall_seconds"]
+        self._write_plain_line(f"{self._done} of {self._runs} runs: {label}, {seconds:.1f} s")
+        self._advance("runs", self._done, self._runs, f"runs ({result.job.scenario} {result.job.method})")
+
+
+def run_label(study: Study, job: Job) -> str:
+    """One run in words: `ablation office_caltech vpdr R=5 seed 1`."""
+    config = job.config
+    framework = [config.framework.kind] if len(study.frameworks) > 1 else []
+    clip_norm = [f"R={config.mechanism.clip_norm:g}"] if uses_clip_norm(config) else []
+    return " ".join([study.id, job.scenario, *framework, job.method, *clip_norm, f"seed {config.run.seed}"])
+
+
+def failure_data(result: JobResult) -> dict[str, Any]:
+    """A failed run as data."""
+    job = result.job
+    names = {"dataset": job.scenario, "method": job.method, "seed": job.config.run.seed}
+    return {"run": job.config.config_hash, **names, "why": result.error, "folder": str(job.out)}
+
+
+def failure_text(study: Study, result: JobResult) -> str:
+    """Which run failed, why, and which file has the traceback."""
+    path = RunDir(result.job.out).failure_path
+    see = f" (see {path})" if path.exists() else ""
+    return f"{run_label(study, result.job)}: {result.error}{see}"
+
+
+def study_table(summary: StudySummary) -> Table:
+    """The rows of a reproduction that have numbers, beside those of the paper."""
+    unit, metric = summary["unit"], summary["metric"]
+    rows = [
+        [
+            _dataset_label(summary, line["dataset"]),
+            framework_label(summary, line),
+            method_label(line["method"]),
+            ", ".join(line["points"]),
+            "" if line["radius"] is None else f"{line['radius']:g}",
+            number_in_unit(line["paper"].get(metric), unit),
+            mean_in_unit(line["metrics"].get(metric), unit),
+            signed_in_unit(line["difference"], unit),
+            line["verdict"],
+        ]
+        for line in summary["lines"]
+        if metric in line["metrics"]
+    ]
+    labels = ["data", "framework", "method", "point", "R", f"paper {metric}", "ours", "difference", "verdict"]
+    return Table.from_texts(labels, rows, title=page_title(summary))
+
+
+def _dataset_label(summary: StudySummary, name: str) -> str:
+    """The name of a data set; says if a smoke run used the embedded digits instead."""
+    substituted = summary["smoke"] and not summary["datasets"][name]["given"]
+    return f"{name} (embedded digits)" if substituted else name
+
+
+def print_study_summary(summary: StudySummary, directory: Path) -> None:
+    """Print the table, what it lacks, and where the page is."""
+    console.print(study_table(summary).to_text(console.width), markup=False)
+    for reason, rows in missing_rows_by_reason(summary).items():
+        console.print(f"{rows} rows: {reason}", markup=False)
+    page, data = directory / f"{summary['id']}.md", directory / f"{summary['id']}.json"
+    console.print(f"page: {page}   summary: {data}", markup=False)
+
+
+def list_results(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The --out of vpdr reproduce.")] = DEFAULT_OUT,
+    every: Annotated[bool, typer.Option("--runs", help="Also print one line per run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the state as one JSON object.")] = False,
+) -> None:
+    """Show which reproductions are done, how many of their rows have numbers, and the state of the runs.
+
+    Only reads the directory. Exit codes: 0 done, 2 wrong input.
+    """
+    if not folder.is_dir():
+        raise InvalidInput(f"there is no folder {folder}; name the --out of vpdr reproduce")
+    studies, runs = study_statuses(folder), run_statuses(folder)
+    if as_json:
+        print_json({"ids": [asdict(study) for study in studies], "runs": [asdict(run) for run in runs]})
+        return
+    console.print(status_table(studies).to_text(console.width), markup=False)
+    console.print(f"{folder}: {describe_runs(studies, runs)}", markup=False)
+    for run in runs if every else ():
+        console.print(f"{run.identity}  {run.state}  {run.words}", markup=False)
+
+
+def status_table(studies: Sequence[StudyStatus]) -> Table:
+    """One row per reproduction."""
+    rows = [
+        [
+            f"{study.id} (SMOKE)" if study.smoke else study.id,
+            study.state,
+            f"{study.with_numbers} of {study.rows}" if study.rows else "",
+            str(study.seeds or ""),
+            "; ".join(dict.fromkeys(map(shorten_reason, study.why))),
+        ]
+        for study in studies
+    ]
+    return Table.from_texts(["id", "state", "rows with numbers", "seeds", "why not the others"], rows)
+
+
+def results(
+    places: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...", help="Directories of summaries, the --out of vpdr reproduce, or summary files."
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="File of the page; standard output if not given.")] = None,
+) -> None:
+    """Write one Markdown page from the summaries (ID.json) of many reproductions.
+
+    Smoke runs are left out unless their directories are named. Exit codes: 0 done, 2 wrong input.
+    """
+    collection = find_summaries(places)
+    if collection.smoke_files:
+        names = ", ".join(sorted(file.parent.name for file in collection.smoke_files))
+        sys.stderr.write(f"smoke runs are left out: {names}; name their folders to see them\n")
+    page = results_page(collection.summaries)
+    if out is None:
+        sys.stdout.write(page)
+        return
+    write_atomically(out, page.encode())
+    console.print(f"page: {out}", markup=False)

@@ -1,102 +1,203 @@
-"""`vpdr run`: one run, or a comparison of several."""
+"""`vpdr run`: one run, or a comparison of several methods and seeds."""
 
-import dataclasses
 import os
+import signal
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
-from vpdr.attacks import AttackOrder, order_from
-from vpdr.cli.attack_table import tell_attacks
-from vpdr.cli.interrupt import Interrupt
-from vpdr.cli.printing import print_json
-from vpdr.cli.progress import RunProgress, SweepProgress
-from vpdr.cli.results import tell_comparison, tell_run
-from vpdr.engines.overhear import Audience
-from vpdr.engines.runner import Company, run_plan
-from vpdr.engines.sweep import jobs_of, sweep
+from vpdr.api import run_experiment, run_into
+from vpdr.attacks import AttackConfig, parse_attack_config
+from vpdr.attacks.replay import AttackCallbacks
+from vpdr.cli.attack import print_attacks
+from vpdr.cli.output import RunProgress, SweepProgress, console, print_json
+from vpdr.config import Experiment, load_experiment
+from vpdr.config.load import ExperimentOptions
 from vpdr.errors import InvalidInput
-from vpdr.plan import Experiment, load_experiment
-from vpdr.plan.experiment import Wishes
-from vpdr.report.files import write_attacks, write_comparison, write_run
+from vpdr.federation.run import RunOptions
+from vpdr.report.format import seeds_text
+from vpdr.report.tables import short_accuracy_table, short_comparison_table
 
 
 def run(  # noqa: PLR0913 - one parameter per option of the command
     source: Annotated[
-        str, typer.Argument(metavar="[NAME|FILE]", help="paper, authors, strict, quickstart, or a TOML file.")
+        str,
+        typer.Argument(metavar="[NAME|FILE]", help="A preset (paper, authors, strict), quickstart, or a TOML file."),
     ] = "paper",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Change one setting, such as budget.epsilon=0.5. May be repeated.",
+        ),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="0..4, 3 or 0,2,5: one run for each.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds: 0..4, 3 or 0,2,5. There is one run per method and seed.")
+    ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Arms to compare, such as local,none,igpp,vpdr,vpdr-random,strict.")
+        str | None, typer.Option(help="Methods to compare, such as local,none,igpp,vpdr,vpdr-random,strict.")
     ] = None,
     data: Annotated[
-        list[str] | None, typer.Option("--data", metavar="BENCHMARK=DIR", help="Where its files lie.")
+        list[str] | None,
+        typer.Option("--data", metavar="BENCHMARK=DIR", help="Directory of a benchmark's files. May be repeated."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the results; runs/NAME if not given.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Directory of the results; a free runs/NAME if not given.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")] = False,
     attack: Annotated[
-        str | None, typer.Option(metavar="fsh,mia", help="Attack the uploads while it runs.")
+        str | None,
+        typer.Option(
+            metavar="fsh,mia", help="Attack the uploads during the run: mia (membership), fsh (reconstruction)."
+        ),
     ] = None,
-    attack_rounds: Annotated[str | None, typer.Option(help="Rounds to attack, 1,5,20; else all.")] = None,
+    attack_rounds: Annotated[
+        str | None, typer.Option(help="Rounds to attack, such as 1,5,20; all if not given.")
+    ] = None,
     attack_phi: Annotated[
-        str, typer.Option(help="The adversary's encoder: client (the paper's) or initial.")
+        str, typer.Option(help="The adversary's encoder: client (as in the paper) or initial (what a server has).")
     ] = "client",
     attack_stronger: Annotated[
-        bool, typer.Option("--attack-stronger", help="Membership by likelihood ratios too.")
+        bool, typer.Option("--attack-stronger", help="Also run likelihood-ratio membership attacks.")
     ] = False,
-    attack_steps: Annotated[int, typer.Option(help="Steps of a reconstruction, at most.")] = 10_000,
-    attack_device: Annotated[str, typer.Option(help="Where reconstructions run: cpu or cuda.")] = "cpu",
-    uploads: Annotated[bool, typer.Option(help="Keep what the server saw, round by round.")] = True,
-    jobs: Annotated[int, typer.Option(help="Runs at the same time; 0 is one a core.", min=0)] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no table.")] = False,
+    attack_steps: Annotated[int, typer.Option(help="Largest number of steps of a reconstruction.")] = 10_000,
+    attack_device: Annotated[str, typer.Option(help="Device of the reconstructions: cpu or cuda.")] = "cpu",
+    uploads: Annotated[
+        bool, typer.Option(help="Save the uploads of every round, so that the run can be attacked later.")
+    ] = True,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time in a comparison; 0 is one per core.", min=0)] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress and no table.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
 ) -> None:
-    """Run a plan and leave a record; with several seeds or methods, compare them."""
-    how = {"phi": attack_phi, "stronger": attack_stronger, "steps": attack_steps, "device": attack_device}
-    attacks = None if attack is None else order_from(attack, attack_rounds, **how)
-    wishes = Wishes(settings=settings or (), seeds=seeds, methods=methods, data=data or ())
-    experiment = load_experiment(source, wishes)
-    order = Order(
-        experiment=experiment,
-        folder=_folder(out, experiment, resume),
-        resume=resume,
-        workers=jobs or os.cpu_count() or 1,
-        show=not quiet and not as_json,
-        as_json=as_json,
-        uploads=uploads,
-        attacks=attacks,
-    )
-    with Interrupt() as interrupt:
-        if experiment.single:
-            _single(order, interrupt)
-        else:
-            _comparison(order, interrupt)
+    """Run a configuration and write a record and a report; compare several seeds or methods.
+
+    A single run writes record.json, rounds.csv, plan.toml, ledgers and report.html. A comparison also writes
+    tables, summary.json and one report of all runs. Ctrl-C stops after the current round or run, and --resume
+    continues from there. Exit codes: 0 done, 2 wrong input, 130 stopped.
+    """
+    attacks = None
+    if attack is not None:
+        attacks = parse_attack_config(
+            attack,
+            attack_rounds,
+            adversary_encoder=attack_phi,
+            likelihood_ratio=attack_stronger,
+            steps=attack_steps,
+            device=attack_device,
+        )
+    options = ExperimentOptions(settings=settings or (), seeds=seeds, methods=methods, data=data or ())
+    experiment = load_experiment(source, options)
+    directory = results_dir(out, experiment, resume=resume)
+    common: dict[str, Any] = {
+        "resume": resume,
+        "attacks": attacks,
+        "keep_uploads": uploads,
+        "show": not quiet and not as_json,
+    }
+    if experiment.is_single_run:
+        result = _run_single(experiment, directory, **common)
+    else:
+        result = _run_comparison(experiment, directory, workers=jobs or os.cpu_count() or 1, **common)
+    if as_json:
+        print_json({**result, "out": str(directory)})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
-    """What to run, where to, and what to show of it."""
+def _run_single(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    resume: bool,
+    attacks: AttackConfig | None,
+    keep_uploads: bool,
+    show: bool,
+) -> dict[str, Any]:
+    config = experiment.method_configs[0].with_seed(experiment.seeds[0])
+    with Interrupt() as interrupt, RunProgress(config.run.rounds, show=show) as progress:
+        result = run_into(
+            config,
+            directory,
+            resume=resume,
+            attacks=attacks,
+            attack_callbacks=AttackCallbacks(on_message=progress.print_line, progress=progress.update),
+            options=RunOptions(
+                progress=progress.update,
+                on_round_end=[progress.after_round],
+                stop=lambda: interrupt.requested,
+                keep_uploads=keep_uploads,
+            ),
+        )
+    if result.record is None:
+        raise _exit_stopped(f"after round {result.rounds_done}", directory)
+    if show:
+        print_run(result.record, directory)
+        print_attacks(result.record.get("attacks", {}))
+    return result.record
 
-    experiment: Experiment
-    folder: Path
-    resume: bool
-    workers: int
-    show: bool
-    as_json: bool
-    uploads: bool
-    attacks: AttackOrder | None
+
+def _run_comparison(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    resume: bool,
+    attacks: AttackConfig | None,
+    keep_uploads: bool,
+    workers: int,
+    show: bool,
+) -> dict[str, Any]:
+    num_runs = len(experiment.method_configs) * len(experiment.seeds)
+    with Interrupt() as interrupt, SweepProgress(num_runs, show=show) as progress:
+        summary = run_experiment(
+            experiment,
+            directory,
+            jobs=workers,
+            resume=resume,
+            attacks=attacks,
+            keep_uploads=keep_uploads,
+            stop=lambda: interrupt.requested,
+            progress=progress.update,
+            on_start=progress.start_runs,
+            on_result=progress.after_run,
+        )
+    if summary is None:
+        raise _exit_stopped(f"after {progress.num_finished} of {num_runs} runs", directory)
+    if show:
+        print_comparison(summary, directory)
+    return summary
 
 
-def _folder(out: Path | None, experiment: Experiment, resume: bool) -> Path:
-    """Where results go: what the user says, or the next free name under runs/."""
+def _exit_stopped(when: str, directory: Path) -> typer.Exit:
+    sys.stderr.write(f"stopped {when}; the same command with --resume --out {directory} goes on\n")
+    return typer.Exit(130)
+
+
+class Interrupt:
+    """A context in which the first Ctrl-C only sets `requested`, and the second one interrupts."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous_handler: Any = None
+
+    def __enter__(self) -> "Interrupt":
+        self._previous_handler = signal.signal(signal.SIGINT, self._handle_sigint)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._previous_handler)
+
+    def _handle_sigint(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        sys.stderr.write("stopping after the current round or run; once more to stop at once\n")
+
+
+def results_dir(out: Path | None, experiment: Experiment, *, resume: bool) -> Path:
+    """The directory of the results: `out`, or the next free name in runs/ (the last one to resume)."""
     if out is not None and not str(out).strip("."):
-        raise InvalidInput("--out must name a folder, got nothing; leave it out for runs/NAME")
+        raise InvalidInput("--out must name a directory, got nothing; leave it out for runs/NAME")
     if out is not None:
         return out
     base = Path("runs") / experiment.name
@@ -108,54 +209,29 @@ def _folder(out: Path | None, experiment: Experiment, resume: bool) -> Path:
     return free
 
 
-def _single(order: Order, interrupt: Interrupt) -> None:
-    plan = order.experiment.arms[0].seeded(order.experiment.seeds[0])
-    with RunProgress(plan.run.rounds, show=order.show) as progress:
-        company = Company(
-            loading=progress.loading,
-            watchers=[progress.after_round],
-            stop=lambda: interrupt.asked,
-            attacks=order.attacks,
-            audience=Audience(tell=progress.tell, progress=progress.loading),
-            keep_uploads=order.uploads,
-        )
-        outcome = run_plan(plan, order.folder, resume=order.resume, company=company)
-    if outcome.record is None:
-        raise _stopped(f"after round {outcome.done}", order.folder)
-    write_attacks(outcome.record.get("attacks", {}), order.folder)
-    write_run(outcome.record, order.folder)
-    if order.as_json:
-        print_json({**outcome.record, "out": str(order.folder)})
-    elif order.show:
-        tell_run(outcome.record, order.folder)
-        tell_attacks(outcome.record.get("attacks", {}))
+def print_run(record: Mapping[str, Any], directory: Path) -> None:
+    """Print the final accuracies of every client, their average and spread, and the privacy statement."""
+    console.print(short_accuracy_table(record).to_text(console.width), markup=False)
+    privacy = record["privacy"]
+    console.print(f"privacy: {privacy['sentence']}", markup=False)
+    for caveat in privacy["not_covered"]:
+        console.print(f"  - {caveat}", markup=False)
+    console.print(f"record: {directory / 'record.json'}   report: {directory / 'report.html'}", markup=False)
 
 
-def _comparison(order: Order, interrupt: Interrupt) -> None:
-    folder = order.folder
-    if not order.resume and (folder / "summary.json").exists():
-        raise InvalidInput(f"{folder} already holds a comparison; add --resume, or choose another --out")
-    alone = None if order.attacks is None else dataclasses.replace(order.attacks, workers=1)
-    todo = [
-        dataclasses.replace(job, attacks=alone, keep_uploads=order.uploads)
-        for job in jobs_of(order.experiment, folder)
-    ]
-    finished: list[tuple[str, str, dict[str, Any]]] = []
-    with SweepProgress(todo[0].plan, len(todo), show=order.show) as progress:
-        workers = min(order.workers, len(todo))
-        for done in sweep(todo, workers=workers, resume=order.resume, stop=lambda: interrupt.asked):
-            if done.record is not None:
-                finished.append((done.job.setting, done.job.method, done.record))
-            progress.after_run(done)
-    if len(finished) < len(todo):
-        raise _stopped(f"after {len(finished)} of {len(todo)} runs", folder)
-    summary = write_comparison(order.experiment, finished, folder)
-    if order.as_json:
-        print_json({**summary, "out": str(folder)})
-    elif order.show:
-        tell_comparison(summary, folder)
-
-
-def _stopped(when: str, folder: Path) -> typer.Exit:
-    sys.stderr.write(f"stopped {when}; the same command with --resume --out {folder} goes on\n")
-    return typer.Exit(130)
+def print_comparison(summary: Mapping[str, Any], directory: Path) -> None:
+    """Print one table per setting that fits the terminal, and where the full tables are."""
+    for name, setting in summary["settings"].items():
+        table = short_comparison_table(setting, summary["baseline"], title=name)
+        console.print(table.to_text(console.width), markup=False)
+        shown = table.fit_to_width(console.width).labels
+        omitted = [label for label in table.labels if label not in shown]
+        if omitted:
+            console.print(f"no room for: {', '.join(omitted)} (the report has all)", markup=False)
+        console.print()
+    console.print(f"seeds {seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
+    console.print("accuracies in %, on all classes except in the column own; differences in points")
+    statements = [each["privacy"] for s in summary["settings"].values() for each in s["methods"].values()]
+    if any(privacy["noise"] == "seeded" for privacy in statements):
+        console.print("noise comes from the seed: guarantees are those of the same run with secret noise")
+    console.print(f"summary: {directory / 'summary.json'}   report: {directory / 'report.html'}", markup=False)

@@ -1,6 +1,5 @@
-"""One client: it releases, it fine-tunes, it is measured. The same object under every engine."""
+"""One client: release, fine-tuning and evaluation. Simulation and Flower use the same class."""
 
-from vpdr.client.client import Client
-from vpdr.client.parts import Habits, Model, Promise, Samples, Shard
+from vpdr.client.client import Client, Model, ReleaseConfig, Samples, Shard, TrainConfig
 
-__all__ = ["Client", "Habits", "Model", "Promise", "Samples", "Shard"]
+__all__ = ["Client", "Model", "ReleaseConfig", "Samples", "Shard", "TrainConfig"]

@@ -1,176 +1,555 @@
-"""The life of one client, round by round."""
+"""A client of Algorithm 1: its data and settings, its features, private release and local fine-tuning."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from vpdr.client.encoding import Encoding
-from vpdr.client.error import relative_error
-from vpdr.client.parts import Habits, Model, Promise, Samples, Shard
-from vpdr.client.paths import path_heard, through
-from vpdr.client.private_training import trainer_of
-from vpdr.client.sleep import packed, woken
-from vpdr.client.usual import usual
-from vpdr.encoder import seed_dropout
-from vpdr.finetune import Guide, Regulariser
-from vpdr.frameworks import Framework, Path
-from vpdr.mechanisms import Occasion
-from vpdr.privacy import Adjacency, BudgetExceeded, Ledger, Purpose
+from vpdr.encoder import PersonalEncoder, seed_dropout
+from vpdr.encoder.adapters import seeded_linear
+from vpdr.errors import InvalidInput
+from vpdr.frameworks import FeatureMap, Framework
+from vpdr.mechanisms import Mechanism, NoiseSource, ReleaseContext
+from vpdr.mechanisms.dpsgd import DpSgdConfig, DpSgdTrainer
+from vpdr.privacy import Adjacency, BudgetExceeded, ChargePurpose, EncoderKind, Ledger
+from vpdr.prototypes import ClassMeans, Summariser
+from vpdr.regulariser import Regulariser, RegulariserConfig
 from vpdr.rng import Streams
-from vpdr.types import Features, Memory, Prototypes, Step
+from vpdr.types import Features, Inputs, MechanismState, Prototypes, TrainBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Labelled samples as features of the frozen encoder. Private.
+
+    Args:
+        frozen_features: output of the frozen backbone and projection.
+        labels: class of each sample.
+        inputs: the samples themselves, for encoders that train inside the backbone.
+    """
+
+    frozen_features: Float[Tensor, "n d"]
+    labels: Int[Tensor, " n"]
+    inputs: Inputs | None = None
+
+    def take(self, rows: Int[Tensor, " m"]) -> "Samples":
+        """The samples of these rows, in this order."""
+        inputs = None if self.inputs is None else self.inputs.take(rows)
+        return Samples(self.frozen_features[rows], self.labels[rows], inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """All data of one client. Private.
+
+    Args:
+        train: samples that the client trains on and releases prototypes of.
+        test: samples for evaluation.
+        validation: samples held out of training, to select settings with.
+    """
+
+    train: Samples
+    test: Samples
+    validation: Samples | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The trainable modules of a client.
+
+    Args:
+        encoder: h_m; its frozen parts are shared between clients.
+        head: f_m, the classifier.
+    """
+
+    encoder: PersonalEncoder
+    head: nn.Module
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig:
+    """Settings of a client's fine-tuning.
+
+    Args:
+        classes: number of classes.
+        epochs: E, epochs in each round.
+        batch_size: samples in each step.
+        lr: learning rate of AdamW.
+        weight_decay: decoupled weight decay of AdamW.
+    """
+
+    classes: int
+    epochs: int
+    batch_size: int
+    lr: float
+    weight_decay: float
+
+    def make_optimiser(self, *modules: nn.Module) -> torch.optim.AdamW:
+        """A new optimiser of all parameters of these modules."""
+        parameters = [parameter for module in modules for parameter in module.parameters()]
+        return torch.optim.AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay, foreach=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseConfig:
+    """Settings of a client's releases.
+
+    Args:
+        mechanism: how prototypes are made private.
+        summariser: how features become prototypes.
+        encoder_kind: which encoder's features are released.
+        max_releases: after this many releases the last upload is sent again.
+        clip_norm: R, for the statistics of feature norms.
+        make_noise: the noise source of a client, a round and a purpose.
+        dpsgd_config: settings of DP-SGD; None trains the encoder without privacy.
+
+    Raises:
+        InvalidInput: encoder kind and training do not fit, or training and releases have different
+            adjacencies.
+
+    Guarantee: an encoder is called accounted if and only if it is trained with DP-SGD.
+    """
+
+    mechanism: Mechanism
+    summariser: Summariser
+    encoder_kind: EncoderKind
+    max_releases: int
+    clip_norm: float
+    make_noise: Callable[[str, int, ChargePurpose], NoiseSource]
+    dpsgd_config: DpSgdConfig | None = None
+
+    def __post_init__(self) -> None:
+        if (self.encoder_kind is EncoderKind.DP_TRAINED) != (self.dpsgd_config is not None):
+            raise InvalidInput(
+                "an accounted encoder is one that is trained with DP-SGD, "
+                f"got encoder {self.encoder_kind} and training {self.dpsgd_config}; "
+                "set train.privacy in the config"
+            )
+        if self.dpsgd_config is not None and self.dpsgd_config.adjacency is not self.mechanism.adjacency:
+            raise InvalidInput(
+                f"the costs of training under {self.dpsgd_config.adjacency} and of releases under "
+                f"{self.mechanism.adjacency} do not add up; use one adjacency"
+            )
+
+
+# From samples to features: the encoder with a cache, and values on which no release can fail.
+
+
+CHUNK_SIZE = 64  # samples in one forward pass through a backbone without training
+MAX_ABS_COORDINATE = 1e15  # squares and sums of larger values could overflow in single precision
+
+
+class FeatureCache:
+    """Runs the encoder, and caches the features of whole sample sets until the encoder is trained.
+
+    Between two rounds the same samples are encoded for the release and for every metric; through a whole
+    backbone that is worth doing once. Features of an encoder on frozen features are cached inside
+    `caching()` only: those of many clients would need too much memory.
+    """
+
+    def __init__(self, encoder: PersonalEncoder) -> None:
+        self.encoder = encoder
+        self._cache: dict[int, tuple[Samples, Float[Tensor, "n d"]]] = {}
+        self._caching_enabled = encoder.needs_inputs
+
+    def encode_batch(
+        self, samples: Samples, rows: Int[Tensor, " b"], rng: torch.Generator | None = None
+    ) -> Float[Tensor, "b d"]:
+        """Features of these rows; with a generator the inputs are augmented."""
+        inputs = None
+        if self.encoder.needs_inputs:
+            if samples.inputs is None:
+                raise InvalidInput(
+                    "this encoder runs on the samples themselves, got their frozen features only; "
+                    "give Samples with inputs"
+                )
+            inputs = samples.inputs.batch(rows, rng)
+        features: Tensor = self.encoder(samples.frozen_features[rows], inputs)
+        return features
+
+    @torch.no_grad()
+    def encode_all(self, samples: Samples) -> Float[Tensor, "n d"]:
+        """Features of all samples, without augmentation."""
+        if id(samples) in self._cache:
+            return self._cache[id(samples)][1]
+        features = self._encode(samples)
+        if self._caching_enabled:
+            self._cache[id(samples)] = (samples, features)
+        return features
+
+    def _encode(self, samples: Samples) -> Float[Tensor, "n d"]:
+        if not self.encoder.needs_inputs:
+            features: Tensor = self.encoder(samples.frozen_features)
+            return features
+        if not len(samples.labels):
+            return samples.frozen_features
+        chunks = torch.arange(len(samples.labels)).split(CHUNK_SIZE)
+        return torch.cat([self.encode_batch(samples, rows) for rows in chunks])
+
+    @contextmanager
+    def caching(self) -> Iterator[None]:
+        """Inside, features of every encoder are cached."""
+        self._caching_enabled = True
+        try:
+            yield
+        finally:
+            self._caching_enabled = self.encoder.needs_inputs
+            if not self._caching_enabled:
+                self.clear()
+
+    def clear(self) -> None:
+        """Empty the cache; call it when the encoder has changed."""
+        self._cache.clear()
+
+
+@torch.no_grad()
+def apply_row_by_row(feature_map: FeatureMap, frozen_features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Apply a feature map to one sample at a time.
+
+    Guarantee: each row is a function of that one feature and of the map, to the last bit. In a batch the
+    rounding of a row may depend on its position and on the other rows, and a hostile map can make features
+    of rounding errors alone. Whatever the map is, the result is finite, so no failure of a release can depend
+    on a sample.
+    """
+    mapped, one_row = (torch.empty_like(frozen_features), frozen_features.new_empty(1, frozen_features.shape[1]))
+    for row, feature in enumerate(frozen_features):
+        one_row[0] = feature
+        mapped[row] = feature_map(one_row)[0]
+    return sanitize(mapped)
+
+
+def sanitize(features: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Replace NaN by 0 and clamp coordinates to ±MAX_ABS_COORDINATE; other values keep every bit.
+
+    Guarantee: a function of each number alone. Whatever training or a server did to an encoder, every sample
+    has a finite feature that can be clipped, so no failure of a release can depend on a sample.
+    """
+    bound = min(MAX_ABS_COORDINATE, torch.finfo(features.dtype).max)
+    return features.nan_to_num().clamp(-bound, bound)
+
+
+# One client of Algorithm 1: private release, local fine-tuning, and the state between rounds.
 
 
 @dataclass(kw_only=True)
 class Client:
-    """It owns its data, encoder, head, teacher, optimiser, ledger and random streams.
+    """A client with its data, model, regulariser, optimiser, ledger and random streams.
 
-    Guarantee: what leaves it is what `release` returns, and that was charged to the ledger before the
-    samples were looked at.
+    Args:
+        id: name of the client in ledgers, random streams and records.
+        shard: its data.
+        model: its encoder and head; both are trained in place.
+        framework: the ProtoPFL framework of the run.
+        release_config: settings of its releases.
+        regulariser_config: settings of the regulariser, such as `Dcr`.
+        ledger: where releases and private training are charged.
+        train_config: settings of its fine-tuning.
+        streams: random streams of the run.
+        last_upload: the last upload; it is public, so it may be sent again at no cost.
+        last_broadcast: the last broadcast.
+        mechanism_state: what the mechanism keeps between releases.
+
+    Guarantee: only what `release` returns leaves the client, and it is charged to the ledger before the
+    samples are read.
+
+    >>> from vpdr import Budget, ClassMeans, EncoderKind, Igpp, Ledger, SystemNoise
+    >>> from vpdr.encoder import AdapterConfig, make_encoder, make_head
+    >>> from vpdr.frameworks import FedProto
+    >>> from vpdr.regulariser import Dcr
+    >>> streams, labels = Streams(0), torch.arange(20) % 2
+    >>> samples = Samples(torch.randn(20, 8, generator=streams.generator("data")), labels)
+    >>> rng = streams.generator("model")
+    >>> release_config = ReleaseConfig(
+    ...     mechanism=Igpp.calibrated(Budget(1.0, 1e-5), 1, clip_norm=5.0),
+    ...     summariser=ClassMeans(),
+    ...     encoder_kind=EncoderKind.PUBLIC,
+    ...     max_releases=1,
+    ...     clip_norm=5.0,
+    ...     make_noise=lambda *_: SystemNoise(),
+    ... )
+    >>> client = Client(
+    ...     id="a",
+    ...     shard=Shard(train=samples, test=samples),
+    ...     model=Model(make_encoder(AdapterConfig(width=4), 8, rng=rng), make_head(8, 2, rng=rng)),
+    ...     framework=FedProto(),
+    ...     release_config=release_config,
+    ...     regulariser_config=Dcr(clip_norm=5.0),
+    ...     ledger=Ledger(client="a", budget=Budget(1.0, 1e-5)),
+    ...     train_config=TrainConfig(classes=2, epochs=1, batch_size=8, lr=1e-3, weight_decay=0.0),
+    ...     streams=streams,
+    ... )
+    >>> upload = client.release(round=1)
+    >>> upload.labels.tolist(), f"{client.ledger.epsilon_spent:.2f}"
+    ([0, 1], '1.00')
+    >>> sorted(client.finetune(upload, round=1))  # FedProto broadcasts one set of prototypes
+    ['align', 'guide', 'task']
     """
 
     id: str
     shard: Shard
     model: Model
     framework: Framework[Any]
-    promise: Promise
-    regulariser: Regulariser
+    release_config: ReleaseConfig
+    regulariser_config: RegulariserConfig
     ledger: Ledger
-    habits: Habits
+    train_config: TrainConfig
     streams: Streams
-    sent: Prototypes | None = None  # the last upload: public, so it may be sent again for nothing
-    heard: Any = None  # the last broadcast
-    kept: Memory = field(default_factory=dict)  # what the mechanism wants to remember
+    last_upload: Prototypes | None = None
+    last_broadcast: Any = None
+    mechanism_state: MechanismState = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.guide: Guide = self.regulariser.guide(self.model.head)
-        self.encoding = Encoding(self.model.encoder)
-        dim, rng = self.shard.train.public.shape[1], self.streams.draw("training-head")
-        self.trainer = trainer_of(self.promise, self.model.encoder, self.habits, dim, rng)
-        freely = [self.model.head] if self.trainer else [self.model.encoder, self.model.head]
-        self.optimiser = self.habits.optimiser(*freely)
-        self.diagnosis: dict[str, float] = {}  # of this round's release; private
+        self.regulariser: Regulariser = self.regulariser_config.make_regulariser(self.model.head)
+        self.feature_cache = FeatureCache(self.model.encoder)
+        self.dpsgd_trainer: DpSgdTrainer | None = None
+        if self.release_config.dpsgd_config is not None:
+            # its head is separate from the personal one, and drawn from a public stream
+            dim, rng = self.shard.train.frozen_features.shape[1], self.streams.generator("training-head")
+            self.dpsgd_trainer = DpSgdTrainer(
+                self.model.encoder,
+                seeded_linear(dim, self.train_config.classes, rng=rng),
+                self.release_config.dpsgd_config,
+                batch_size=self.train_config.batch_size,
+                optimiser=self.train_config.make_optimiser,
+            )
+        modules = [self.model.head] if self.dpsgd_trainer else [self.model.encoder, self.model.head]
+        self.optimiser = self.train_config.make_optimiser(*modules)
+        self.release_diagnostics: dict[str, float] = {}  # of this round's release; private
 
-    def release(self, t: int) -> Prototypes | None:
-        """Pay, and only then encode, privatise and hand over (Alg. 1, lines 4-11).
+    def release(self, round: int) -> Prototypes | None:
+        """Charge the ledger, then encode, privatise and upload (Alg. 1, lines 4-11).
 
-        Paying comes first because a server watches: a failure on the way would tell it what it did not pay.
-        A client whose releases are used up sends its last upload again: it is public already.
+        A client that has made all its releases, or has no budget left, sends its last upload again.
+
+        Args:
+            round: the current round, from 1.
+
+        Returns:
+            The upload, or None if the framework has no uploads or the client has no samples.
+
+        Raises:
+            BudgetExceeded: the budget does not allow the first release.
+
+        Guarantee: the cost is charged before the samples are read, so a failure on the way tells the server
+        nothing that was not paid for.
         """
-        self.diagnosis = {}
-        if not self.framework.uploads or self._silent:
+        self.release_diagnostics = {}
+        if not self.framework.has_uploads or self._has_nothing_to_release:
             return None
-        if len(self.ledger.releases) >= self.promise.releases and self.sent is not None:
-            return self.sent
-        occasion = self._occasion(t)
-        planned = self.promise.mechanism.planned(occasion)
+        if len(self.ledger.releases) >= self.release_config.max_releases and self.last_upload is not None:
+            return self.last_upload
+        mechanism, context = self.release_config.mechanism, self._release_context(round)
+        receipt = mechanism.receipt_for(context)
         try:
-            self.ledger.charge(planned, round=t)
+            self.ledger.charge(receipt, round=round)
         except BudgetExceeded:
-            if self.sent is None:
+            if self.last_upload is None:
                 raise
-            return self.sent
-        seen = Features(self.released_features(self.shard.train), self.shard.train.labels)
-        made = self.promise.mechanism.release(seen.vectors, seen.labels, occasion)
-        self.sent = replace(made.paid_with(planned), on_path=self.path is not None)
-        self.kept = made.memory
-        self.diagnosis = {**made.diagnostics, "relative_error": relative_error(self.sent, seen)}
-        return self.sent
+            return self.last_upload
+        train = self.shard.train
+        features = Features(self.released_features(train), train.labels)  # line 4
+        release = mechanism.release(features.vectors, features.labels, context)  # lines 5-10
+        prototypes = release.if_charged(receipt)
+        self.last_upload = replace(prototypes, in_broadcast_space=self.feature_map is not None)
+        self.mechanism_state = release.state
+        error = relative_error(self.last_upload, features)
+        self.release_diagnostics = {**release.diagnostics, "relative_error": error}
+        return self.last_upload  # line 11
 
     @property
-    def _silent(self) -> bool:
-        """Without a sample there is nothing to send, unless having none is itself to stay private."""
-        return not len(self.shard.train.labels) and self.promise.mechanism.adjacency != Adjacency.ADD_REMOVE
+    def _has_nothing_to_release(self) -> bool:
+        """Whether there are no samples; under add-remove adjacency that is private, so it is released."""
+        adjacency = self.release_config.mechanism.adjacency
+        return not len(self.shard.train.labels) and adjacency != Adjacency.ADD_REMOVE
 
-    def _occasion(self, t: int) -> Occasion:
-        return Occasion(
+    def _release_context(self, round: int) -> ReleaseContext:
+        encoder_kind = self.release_config.encoder_kind
+        if self.dpsgd_trainer:
+            encoder_kind = self.dpsgd_trainer.encoder_kind(self.ledger)
+        return ReleaseContext(
             client=self.id,
-            round=t,
-            classes=self.habits.classes,
-            summarise=self.promise.summarise,
-            encoder=self.trainer.kind(self.ledger) if self.trainer else self.promise.encoder,
-            noise=self.promise.noise(self.id, t, Purpose.RELEASE),
-            heard=self.anchors,
-            memory=self.kept,
+            round=round,
+            classes=self.train_config.classes,
+            summariser=self.release_config.summariser,
+            encoder=encoder_kind,
+            noise=self.release_config.make_noise(self.id, round, ChargePurpose.RELEASE),
+            last_broadcast=self.global_prototypes,
+            state=self.mechanism_state,
         )
 
-    def finetune(self, broadcast: Any, t: int) -> Mapping[str, float]:
-        """E epochs on the client's own data (Alg. 1, lines 17-21); the mean of each term of the loss."""
-        self.heard, train = broadcast, self.shard.train
-        if self.trainer and not self._silent:
+    def finetune(self, broadcast: Any, round: int) -> Mapping[str, float]:
+        """Train encoder and head for E epochs with the broadcast fixed (Alg. 1, lines 17-21).
+
+        With DP-SGD the encoder is trained by `DpSgdTrainer` first, and then the head alone.
+
+        Args:
+            broadcast: the broadcast of this round, as the framework's `aggregate` or `unpack` returns it.
+            round: the current round, from 1.
+
+        Returns:
+            The mean of each loss term over the steps; empty if the client has no samples.
+
+        Guarantee: the result is private and stays on the client, and training without privacy never changes
+        an encoder that is accounted.
+        """
+        self.last_broadcast, train = broadcast, self.shard.train
+        if self.dpsgd_trainer and not self._has_nothing_to_release:
             loss = partial(self.framework.losses, broadcast=broadcast)
-            noise = self.promise.noise(self.id, t, Purpose.TRAINING)
-            self.trainer.learn(train, loss, noise, self.ledger, t)
+            noise = self.release_config.make_noise(self.id, round, ChargePurpose.TRAINING)
+            self.dpsgd_trainer.train_round(train.frozen_features, train.labels, loss, noise, self.ledger, round)
         if not len(train.labels):
             return {}
-        self._learning(True, t)
+        self._set_train_mode(True, round)
         totals: dict[str, float] = {}
         steps = 0
-        for epoch in range(self.habits.epochs):
-            rng = self.streams.draw(f"shuffle/{epoch}", client=self.id, t=t)
-            change = self.streams.draw(f"augment/{epoch}", client=self.id, t=t)
-            for rows in torch.randperm(len(train.labels), generator=rng).split(self.habits.batch):
-                terms = self._step(rows, change, broadcast)
+        for epoch in range(self.train_config.epochs):
+            shuffle_rng = self.streams.generator(f"shuffle/{epoch}", client=self.id, round=round)
+            augment_rng = self.streams.generator(f"augment/{epoch}", client=self.id, round=round)
+            order = torch.randperm(len(train.labels), generator=shuffle_rng)
+            for rows in order.split(self.train_config.batch_size):
+                terms = self._step(rows, augment_rng, broadcast)  # lines 18-20
                 totals = {name: totals.get(name, 0.0) + value for name, value in terms.items()}
                 steps += 1
-        self.guide.settle(self.model.head)
-        self._learning(False, t)
+        self.regulariser.after_round(self.model.head)
+        self._set_train_mode(False, round)
         return {name: value / steps for name, value in totals.items()}
 
-    def _step(self, rows: Int[Tensor, " b"], change: torch.Generator, broadcast: Any) -> Mapping[str, float]:
-        """One optimiser step on L = L_BASE + λ₁ L_KD (Eq. 18)."""
-        train = self.shard.train
-        raw = self.encoding.batch(train, rows, change)
-        raw = raw.detach() if self.trainer else raw  # a head that is not private must not move the encoder
-        shaped = self.guide.reshape(raw)
-        weights = torch.ones(len(rows))
-        step = Step(shaped, self.model.head(shaped), train.labels[rows], train.public[rows], weights)
-        terms = dict(self.framework.losses(step, broadcast))
-        terms["guide"] = self.guide.loss(raw, step.logits, weights)
+    def _step(self, rows: Int[Tensor, " b"], augment_rng: torch.Generator, broadcast: Any) -> Mapping[str, float]:
+        """One optimiser step on L = L_BASE + λ₁ L_KD (Eq. 18), then the update of the teacher (Eq. 16)."""
+        train, head, weights = self.shard.train, self.model.head, torch.ones(len(rows))
+        features = self.feature_cache.encode_batch(train, rows, augment_rng)
+        if self.dpsgd_trainer:
+            features = features.detach()  # the head's loss is not private: it must not change the encoder
+        clipped = self.regulariser.transform_features(features)
+        batch = TrainBatch(clipped, head(clipped), train.labels[rows], train.frozen_features[rows], weights)
+        terms = dict(self.framework.losses(batch, broadcast))
+        terms["guide"] = self.regulariser.loss(features, batch.logits, weights)
         if (total := torch.stack(list(terms.values())).sum()).requires_grad:
             total.backward()
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        self.guide.follow(self.model.head)
+        self.regulariser.after_step(head)
         return {name: float(value.detach()) for name, value in terms.items()}
 
+    def _set_train_mode(self, training: bool, round: int) -> None:
+        rng = self.streams.generator("dropout", client=self.id, round=round) if training else None
+        self.feature_cache.clear()
+        for module in (self.model.encoder, self.model.head):
+            module.train(training)
+            seed_dropout(module, rng)
+
     def personal_features(self, samples: Samples) -> Float[Tensor, "n d"]:
-        """What the client's own encoder sees, without dropout (Z_m)."""
-        return self.encoding.all(samples)
+        """Features of the client's own encoder, without dropout and augmentation (Z_m).
+
+        Args:
+            samples: any samples of the client.
+
+        Returns:
+            One feature for each sample. Private.
+        """
+        return self.feature_cache.encode_all(samples)
 
     def released_features(self, samples: Samples) -> Float[Tensor, "n d"]:
-        """The same samples on the path whose prototypes are shared; what training did cannot make it fail."""
-        if self.trainer and self.trainer.rows == 1:  # as in training, a place must not be felt
-            return through(self.model.encoder, samples.public)
-        if self.promise.encoder.trained:
-            return usual(self.personal_features(samples))
-        return samples.public if self.path is None else through(self.path, samples.public)
+        """Features of the encoder whose prototypes are released.
+
+        Args:
+            samples: any samples of the client.
+
+        Returns:
+            One feature for each sample. Private.
+
+        Guarantee: whatever training or the broadcast did to the encoder, the features are finite.
+        """
+        if self.dpsgd_trainer and self.dpsgd_trainer.batch_size == 1:
+            # as in training: rounding must not depend on a sample's position among the others
+            return apply_row_by_row(self.model.encoder, samples.frozen_features)
+        if self.release_config.encoder_kind.is_trained_on_private_data:
+            return sanitize(self.personal_features(samples))
+        feature_map = self.feature_map
+        if feature_map is None:
+            return samples.frozen_features
+        return apply_row_by_row(feature_map, samples.frozen_features)
 
     @property
-    def anchors(self) -> Prototypes | None:
-        """The global prototypes in the last broadcast; None before there was one, or where it has none."""
-        return None if self.heard is None else self.framework.anchors(self.heard)
+    def global_prototypes(self) -> Prototypes | None:
+        """The global prototypes in the last broadcast; None without a broadcast, or if it holds none."""
+        return None if self.last_broadcast is None else self.framework.global_prototypes(self.last_broadcast)
 
     @property
-    def path(self) -> Path | None:
-        """From public features to released ones as the last broadcast has it; None: there is no such path."""
-        return path_heard(self.promise.encoder, self.framework, self.heard)
+    def feature_map(self) -> FeatureMap | None:
+        """The map of the last broadcast from frozen to released features; None if there is none."""
+        if self.release_config.encoder_kind is not EncoderKind.BROADCAST or self.last_broadcast is None:
+            return None
+        return self.framework.feature_map(self.last_broadcast)
 
-    def _learning(self, on: bool, t: int) -> None:
-        rng = self.streams.draw("dropout", client=self.id, t=t) if on else None
-        self.encoding.forget()
-        for part in (self.model.encoder, self.model.head):
-            part.train(on)
-            seed_dropout(part, rng)
+    def state_dict(self) -> dict[str, Any]:
+        """The state between two rounds, for checkpoints and for stateless runtimes such as Flower.
 
-    def state(self) -> dict[str, Any]:
-        """All that must survive between two rounds, for checkpoints and for stateless engines."""
-        return packed(self)
+        Returns:
+            Tensors and plain data. Private.
+        """
+        return {
+            "encoder": self.model.encoder.state_dict(),
+            "head": self.model.head.state_dict(),
+            "guide": self.regulariser.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "trainer": self.dpsgd_trainer.state_dict() if self.dpsgd_trainer else None,
+            "ledger": self.ledger.state_dict(),
+            "sent": None if self.last_upload is None else self.last_upload.to_arrays(),
+            "heard": None if self.last_broadcast is None else self.framework.pack(self.last_broadcast),
+            "kept": dict(self.mechanism_state),
+            "diagnosis": dict(self.release_diagnostics),
+        }
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state; the ledger never forgets a release that it already knows."""
-        woken(self, state)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            InvalidInput: the state is of another ledger, or lacks a charge that this ledger has recorded.
+                Nothing is changed then.
+
+        Guarantee: the ledger never forgets a charge.
+        """
+        self.ledger.load_state_dict(state["ledger"])  # first: it refuses a state that is too old
+        self.feature_cache.clear()
+        self.model.encoder.load_state_dict(state["encoder"])
+        self.model.head.load_state_dict(state["head"])
+        self.regulariser.load_state_dict(state["guide"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if self.dpsgd_trainer:
+            self.dpsgd_trainer.load_state_dict(state["trainer"])
+        self.last_upload = None if state["sent"] is None else Prototypes.from_arrays(state["sent"])
+        self.last_broadcast = None if state["heard"] is None else self.framework.unpack(state["heard"])
+        self.mechanism_state = dict(state["kept"])
+        self.release_diagnostics = dict(state["diagnosis"])
+
+
+def relative_error(released: Prototypes, features: Features) -> float:
+    """Squared error of the prototypes over the energy between classes; a constant has error 1.
+
+    It is private, and measured against the means of unclipped features over the classes that the client
+    holds. NaN if there are several prototypes of a class, or fewer than two classes.
+    """
+    clean = ClassMeans()(features.vectors, features.labels)
+    classes = [label for label in clean.labels.tolist() if (released.labels == label).sum() == 1]
+    if len(classes) < 2:
+        return float("nan")
+    target = _rows_for_labels(clean.vectors, clean.labels, classes)
+    estimate = _rows_for_labels(released.vectors, released.labels, classes)
+    error = (estimate - target).square().sum(1).mean()
+    return float(error / (target - target.mean(0)).square().sum(1).mean())
+
+
+def _rows_for_labels(
+    vectors: Float[Tensor, "p d"], labels: Int[Tensor, " p"], classes: list[int]
+) -> Float[Tensor, "k d"]:
+    row_of = {label: row for row, label in enumerate(labels.tolist())}
+    return vectors[[row_of[label] for label in classes]].double()

@@ -1,32 +1,31 @@
-"""Who has which samples: benchmarks from the user's disk, their division, and synthetic stand-ins."""
+"""Benchmarks from the user's disk, their split among clients, and synthetic data."""
 
-from vpdr.data.division import Division, divide, parts_of
-from vpdr.data.domains import Benchmark, Domain, Roll, TextDomain
-from vpdr.data.manifest import Manifest, Portion
-from vpdr.data.partition import dirichlet, keep, skew_labels, split_train_test
-from vpdr.data.pictures import Pictures
+from vpdr.data.benchmark import Benchmark, ImageDomain, LabelledDomain, TextDomain
+from vpdr.data.images import ImageInputs
+from vpdr.data.partition import dirichlet_partition, skew_labels, split_train_test, stratified_subset
 from vpdr.data.quickstart import load_quickstart
-from vpdr.data.sources import SOURCES, Source
-from vpdr.data.synthetic import Shard, blobs
+from vpdr.data.split import ClientSplit, Split, SplitConfig, partition_domain, split_benchmark
+from vpdr.data.synthetic import BlobSplit, make_blobs
+from vpdr.data.zoo import BENCHMARK_SPECS, BenchmarkSpec
 
 __all__ = [
-    "SOURCES",
+    "BENCHMARK_SPECS",
     "Benchmark",
-    "Division",
-    "Domain",
-    "Manifest",
-    "Pictures",
-    "Portion",
-    "Roll",
-    "Shard",
-    "Source",
+    "BenchmarkSpec",
+    "BlobSplit",
+    "ClientSplit",
+    "ImageDomain",
+    "ImageInputs",
+    "LabelledDomain",
+    "Split",
+    "SplitConfig",
     "TextDomain",
-    "blobs",
-    "dirichlet",
-    "divide",
-    "keep",
+    "dirichlet_partition",
     "load_quickstart",
-    "parts_of",
+    "make_blobs",
+    "partition_domain",
     "skew_labels",
+    "split_benchmark",
     "split_train_test",
+    "stratified_subset",
 ]

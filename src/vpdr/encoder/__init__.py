@@ -1,16 +1,25 @@
-"""From a sample to a feature and a score: frozen backbone, personal adapters, personal head."""
+"""From a sample to its feature and logits: frozen backbone and projection, personal adapters and head."""
 
 from vpdr.encoder.adapters import Adapter, ChannelAdapter, SeededDropout, seed_dropout
 from vpdr.encoder.backbone import Backbone
-from vpdr.encoder.cache import cached_pooled
-from vpdr.encoder.families import Family, Member, families, family_member
-from vpdr.encoder.model import PROJECTIONS, FrozenPath, Trunk, make_head, make_path, path_from, path_of
-from vpdr.encoder.personal import PLACEMENTS, LastEncoder, PersonalEncoder, Shape, make_encoder
-from vpdr.encoder.pictures import Frames
-from vpdr.encoder.registry import BACKBONES
-from vpdr.encoder.tokens import Tokens
-from vpdr.encoder.vectors import Vectors
-from vpdr.encoder.weights import NORMALISATIONS, load_backbone
+from vpdr.encoder.cache import cached_pooled_features
+from vpdr.encoder.families import ModelFamily, ModelSpec, family_model_spec, model_families
+from vpdr.encoder.personal import (
+    PLACEMENTS,
+    PROJECTIONS,
+    AdapterConfig,
+    FrozenEncoder,
+    FrozenProjection,
+    LastAdapterEncoder,
+    PersonalEncoder,
+    make_encoder,
+    make_head,
+    make_projection,
+    projection_for,
+    projection_for_backbone,
+)
+from vpdr.encoder.preprocess import FeatureInputs, ImageArrayInputs, TokenInputs
+from vpdr.encoder.zoo import BACKBONES, NORMALISATIONS, load_backbone
 
 __all__ = [
     "BACKBONES",
@@ -18,27 +27,27 @@ __all__ = [
     "PLACEMENTS",
     "PROJECTIONS",
     "Adapter",
+    "AdapterConfig",
     "Backbone",
     "ChannelAdapter",
-    "Family",
-    "Frames",
-    "FrozenPath",
-    "LastEncoder",
-    "Member",
+    "FeatureInputs",
+    "FrozenEncoder",
+    "FrozenProjection",
+    "ImageArrayInputs",
+    "LastAdapterEncoder",
+    "ModelFamily",
+    "ModelSpec",
     "PersonalEncoder",
     "SeededDropout",
-    "Shape",
-    "Tokens",
-    "Trunk",
-    "Vectors",
-    "cached_pooled",
-    "families",
-    "family_member",
+    "TokenInputs",
+    "cached_pooled_features",
+    "family_model_spec",
     "load_backbone",
     "make_encoder",
     "make_head",
-    "make_path",
-    "path_from",
-    "path_of",
+    "make_projection",
+    "model_families",
+    "projection_for",
+    "projection_for_backbone",
     "seed_dropout",
 ]

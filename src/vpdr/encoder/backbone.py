@@ -1,43 +1,55 @@
-"""A frozen pretrained network with all that is needed to feed it."""
+"""A frozen pretrained network with its preprocessing, and its pooled features in parallel batches."""
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.encoder.batches import Told, in_batches, pace_on
-from vpdr.encoder.network import Adapters, Network
-from vpdr.encoder.pictures import Eye, Lens
+from vpdr.encoder.adapters import BlockAdapters, Network
+from vpdr.encoder.preprocess import ImagePreprocessor, Preprocessor
 from vpdr.errors import InvalidInput
 from vpdr.types import Inputs
 
+BatchProgress: TypeAlias = Callable[[int, int], None]  # samples done, samples in total
+BatchRows: TypeAlias = Int[Tensor, " _"]  # batches differ in size
+ComputeBatch: TypeAlias = Callable[[BatchRows], Float[Tensor, "_ p"]]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Traits:
-    """What is known of a backbone before its weights are read."""
+class BackboneInfo:
+    """What is known about a backbone before its weights are loaded."""
 
     modality: str  # image or text
-    pooled: int  # the length of its pooled feature
-    width: int  # of its adapters, as the paper has it; of the widest one where channels differ
-    first_adapted: int = 0  # the first block after which the paper has an adapter
-    projects_with_bias: bool = True
-    gain: float = 1.0  # of the frozen normalisation that follows the projection
+    pooled_dim: int
+    adapter_width: int  # as in the paper; for feature maps that of the widest block
+    first_adapter_block: int = 0  # the first block that has an adapter in the paper
+    projection_bias: bool = True
+    projection_gain: float = 1.0  # of the frozen normalisation after the projection
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Backbone:
-    """Weights that all clients share: a copy of a client copies no backbone, and no state holds one.
+    """A frozen pretrained network with its preprocessing.
 
-    `digest` names the weights, so that features of other weights are never mistaken for these; `origin` says
-    where they came from, for the record.
+    All clients share its weights: a deep copy is the same object, and no state dict of a client holds them.
+
+    Args:
+        name: its name in the registry `BACKBONES`.
+        info: what is known about it without its weights.
+        network: the network.
+        preprocessor: turns raw samples into inputs of the network.
+        digest: identifies the weights, for the cache of features.
+        origin: where the weights come from, for the record.
     """
 
     name: str
-    traits: Traits
+    info: BackboneInfo
     network: Network
-    eye: Eye
+    preprocessor: Preprocessor
     digest: str
     origin: str
 
@@ -46,62 +58,140 @@ class Backbone:
 
     @property
     def modality(self) -> str:
-        """What it reads: `image` or `text`."""
-        return self.traits.modality
+        """The kind of samples: `image` or `text`."""
+        return self.info.modality
 
     @property
     def pooled_dim(self) -> int:
-        """The length of its pooled feature."""
+        """The dimension of the pooled features."""
         return self.network.pooled_dim
 
     @property
     def pixels(self) -> int:
-        """The side of the pictures that the network sees; 0 for texts."""
-        return self.eye.pixels if isinstance(self.eye, Lens) else 0
+        """The side of the images that the network takes; 0 for texts."""
+        return self.preprocessor.pixels if isinstance(self.preprocessor, ImagePreprocessor) else 0
 
     @property
-    def sight(self) -> str:
-        """All besides the weights that its features depend on."""
-        return f"{self.eye if isinstance(self.eye, Lens) else self.modality} on {self.device.type}"
+    def preprocessing_key(self) -> str:
+        """All that the features depend on besides weights and samples, for the cache of features."""
+        if not isinstance(self.preprocessor, ImagePreprocessor):
+            return f"{self.modality} on {self.device.type}"
+        mean, std = self.preprocessor.normalisation.mean, self.preprocessor.normalisation.std
+        # This text is part of the keys of caches on users' disks: with another one, all features would be
+        # computed again.
+        normalisation = f"Normalisation(mean={mean!r}, deviation={std!r})"
+        return f"Lens(normalisation={normalisation}, pixels={self.pixels!r}) on {self.device.type}"
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of the weights."""
         return next(self.network.parameters()).device
 
-    def at(self, pixels: int) -> "Backbone":
-        """The same weights behind another picture size."""
-        if not isinstance(self.eye, Lens):
+    def with_pixels(self, pixels: int) -> "Backbone":
+        """The same weights for another image size.
+
+        Raises:
+            InvalidInput: this is not an image backbone, or the size is too small.
+        """
+        if not isinstance(self.preprocessor, ImagePreprocessor):
             raise InvalidInput(f"expected an image backbone to set pixels, got {self.name}; leave pixels out")
-        return self if pixels == self.pixels else replace(self, eye=replace(self.eye, pixels=pixels))
+        if pixels == self.pixels:
+            return self
+        return replace(self, preprocessor=replace(self.preprocessor, pixels=pixels))
 
-    def inputs(self, raw: object) -> Inputs:
-        """Pictures or texts as a source of batches; another modality is refused."""
-        return self.eye.inputs(raw)
+    def make_inputs(self, raw: object) -> Inputs:
+        """Images or texts as a source of batches.
 
-    def features(self, batch: Tensor, adapters: Adapters | None = None) -> Float[Tensor, "b p"]:
-        """The pooled features of one raw batch (pictures from 0 to 255, or tokens), with gradients."""
-        x = self.eye.prepare(batch.to(self.device))
+        Raises:
+            InvalidInput: the samples are of another modality.
+        """
+        return self.preprocessor.make_inputs(raw)
+
+    def features(self, batch: Tensor, adapters: BlockAdapters | None = None) -> Float[Tensor, "b p"]:
+        """The pooled features of one batch of images (0 to 255) or tokens, with gradients."""
+        x = self.preprocessor.prepare(batch.to(self.device))
         return self.network.features(x, {} if adapters is None else adapters)
 
-    def pooled(
+    def pooled_features(
         self,
         raw: object,
         *,
         rows: Int[Tensor, " m"] | None = None,
-        batch: int = 0,
-        progress: Told | None = None,
+        batch_size: int = 0,
+        progress: BatchProgress | None = None,
     ) -> Float[Tensor, "m p"]:
-        """The frozen features of these samples (None: of all), adapters bypassed; they depend on no batch."""
-        inputs = self.inputs(raw)
-        chosen = inputs if rows is None else inputs.take(rows)
-        out = torch.empty(len(chosen), self.pooled_dim)
+        """The pooled features of samples, without adapters and gradients.
 
-        def compute(part: Int[Tensor, " b"]) -> Float[Tensor, "b p"]:
-            # Inference mode belongs to a thread, so it is entered in the one that computes.
+        Args:
+            raw: the samples, as `make_inputs` takes them.
+            rows: the samples to use; None for all.
+            batch_size: the number of samples in a batch; 0 for the default of the device.
+            progress: called with the numbers of samples done and in total.
+
+        Returns:
+            One feature for each sample, on the CPU; it does not depend on the other samples.
+
+        Raises:
+            InvalidInput: the samples are of another modality.
+        """
+        inputs = self.make_inputs(raw)
+        if rows is not None:
+            inputs = inputs.take(rows)
+        out = torch.empty(len(inputs), self.pooled_dim)
+
+        def compute(batch_rows: Int[Tensor, " b"]) -> Float[Tensor, "b p"]:
+            # Inference mode is per thread, so it is entered in the thread that computes.
             with torch.inference_mode():
-                return self.features(chosen.batch(part)).cpu()
+                return self.features(inputs.batch(batch_rows)).cpu()
 
-        pace = pace_on(self.device.type, batch)
-        in_batches(compute, self.eye.order(chosen), out, pace=pace, progress=progress)
+        schedule = batch_schedule_for(self.device.type, batch_size)
+        order = self.preprocessor.reading_order(inputs)
+        run_in_batches(compute, order, out, schedule=schedule, progress=progress)
         return out
+
+
+class BatchSchedule(NamedTuple):
+    """The number of samples in a batch, and how batches are mapped to results."""
+
+    batch_size: int
+    map_batches: Callable[[ComputeBatch, list[BatchRows]], Iterator[Float[Tensor, "_ p"]]]
+
+
+def batch_schedule_for(device: str, batch_size: int = 0) -> BatchSchedule:
+    """Small batches on parallel threads for a CPU; large ones from one thread for an accelerator.
+
+    On an accelerator each new thread would plan all convolutions again.
+    """
+    schedule = BatchSchedule(16, map_on_single_threads) if device == "cpu" else BatchSchedule(256, map)
+    return schedule._replace(batch_size=batch_size or schedule.batch_size)
+
+
+def map_on_single_threads(compute: ComputeBatch, batches: list[BatchRows]) -> Iterator[Float[Tensor, "_ p"]]:
+    """Map with as many workers as torch has threads, each worker with a single thread.
+
+    Threads that share a small layer synchronise a hundred times for each batch, which is many times slower
+    on a busy machine than workers that never synchronise.
+    """
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as workers:
+            yield from workers.map(compute, batches)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def run_in_batches(
+    compute: ComputeBatch,
+    order: Int[Tensor, " n"],
+    out: Float[Tensor, "all p"],
+    *,
+    schedule: BatchSchedule,
+    progress: BatchProgress | None = None,
+) -> None:
+    """Compute the rows of `out` that `order` lists, batch by batch."""
+    done, batches = 0, list(order.split(schedule.batch_size)) if len(order) else []
+    for rows, features in zip(batches, schedule.map_batches(compute, batches), strict=True):
+        out[rows] = features
+        done += len(rows)
+        if progress is not None:
+            progress(done, len(order))

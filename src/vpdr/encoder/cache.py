@@ -1,4 +1,4 @@
-"""Pooled features, computed once and kept on disk under a name that says what made them."""
+"""Pooled features, computed once and cached on disk under a key of all that they depend on."""
 
 import hashlib
 from pathlib import Path
@@ -8,64 +8,74 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.cache import default_folder, fetch, name_of, store
-from vpdr.encoder.backbone import Backbone
-from vpdr.encoder.batches import Told
+from vpdr.encoder.backbone import Backbone, BatchProgress
+from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
 from vpdr.types import Inputs
 
-# Raise it whenever the same weights and samples would give other features than before.
+# Increase it whenever the same weights and samples give other features than before.
 FEATURES_VERSION = 3
-CHUNK = 4096  # samples in one file: what an interruption costs at most, and what is in memory twice
-_SLICE = 64  # samples that are read at a time to learn what they are
+CHUNK_SIZE = 4096  # samples in one file: the most that an interruption costs
+_READ_SIZE = 64  # samples read at a time to hash them
 
 
-def cached_pooled(
+def cached_pooled_features(
     backbone: Backbone,
     raw: object,
     *,
     pixels: int = 0,
-    folder: Path | None = None,
-    progress: Told | None = None,
+    cache_dir: Path | None = None,
+    progress: BatchProgress | None = None,
 ) -> Float[Tensor, "n p"]:
-    """The backbone's pooled features, from the cache where it has them whole.
+    """The pooled features of samples, from the cache if they are complete there.
 
-    `raw` is an array of pictures (in memory or mapped from a file), a list of texts, or a source of inputs;
-    it is read in slices. An interrupted computation goes on at its last whole chunk; a damaged file is
-    noticed by its digest and computed anew. `progress` hears (done, total).
+    An interrupted computation continues after its last complete chunk; a damaged file is detected by its
+    digest and computed again.
+
+    Args:
+        backbone: the network.
+        raw: an array of images (in memory or mapped from disk), a list of texts, or `Inputs`.
+        pixels: the side of the images; 0 for the backbone's own.
+        cache_dir: the directory of the cache; None for the default.
+        progress: called with the numbers of samples done and in total.
+
+    Returns:
+        One feature for each sample, on the CPU.
+
+    Raises:
+        InvalidInput: the samples are of another modality, or the cache cannot be written.
     """
-    backbone = backbone.at(pixels) if pixels else backbone
-    inputs = backbone.inputs(raw)
-    folder = default_folder() if folder is None else Path(folder)
+    backbone = backbone.with_pixels(pixels) if pixels else backbone
+    inputs = backbone.make_inputs(raw)
+    cache_dir = default_cache_dir() if cache_dir is None else Path(cache_dir)
     out = torch.empty(len(inputs), backbone.pooled_dim)
-    for rows in torch.arange(len(inputs)).split(CHUNK) if len(inputs) else ():
-        first = int(rows[0])
+    for rows in torch.arange(len(inputs)).split(CHUNK_SIZE) if len(inputs) else ():
 
-        def told(done: int, _: int, before: int = first) -> None:
+        def chunk_progress(done: int, _: int, start: int = int(rows[0])) -> None:
             if progress is not None:
-                progress(before + done, len(inputs))
+                progress(start + done, len(inputs))
 
-        path = folder / f"{cache_key(backbone, inputs, rows)}.pooled"
-        out[rows] = _chunk(backbone, inputs, rows, path, told)
+        path = cache_dir / f"{feature_cache_key(backbone, inputs, rows)}.pooled"
+        out[rows] = _load_or_compute_chunk(backbone, inputs, rows, path, chunk_progress)
     return out
 
 
-def _chunk(
-    backbone: Backbone, inputs: Inputs, rows: Int[Tensor, " m"], path: Path, progress: Told
+def _load_or_compute_chunk(
+    backbone: Backbone, inputs: Inputs, rows: Int[Tensor, " m"], path: Path, progress: BatchProgress
 ) -> Float[Tensor, "m p"]:
-    stored = fetch(path)
+    stored = load_arrays(path)
     if stored is not None:
         progress(len(rows), len(rows))
         return torch.from_numpy(stored["features"])
-    features = backbone.pooled(inputs, rows=rows, progress=progress)
-    store(path, {"features": features.numpy()})
+    features = backbone.pooled_features(inputs, rows=rows, progress=progress)
+    save_arrays(path, {"features": features.numpy()})
     return features
 
 
-def cache_key(backbone: Backbone, inputs: Inputs, rows: Int[Tensor, " m"]) -> str:
-    """A name for the features of these samples: other weights, sizes, samples or code give another."""
-    hashed = hashlib.sha256()
-    for part in rows.split(_SLICE):
+def feature_cache_key(backbone: Backbone, inputs: Inputs, rows: Int[Tensor, " m"]) -> str:
+    """A key of the weights, the preprocessing, the samples and the version of this code."""
+    digest = hashlib.sha256()
+    for part in rows.split(_READ_SIZE):
         batch = inputs.batch(part).numpy()
-        hashed.update(f"{batch.dtype}{batch.shape}".encode())
-        hashed.update(np.ascontiguousarray(batch).data)
-    return name_of(FEATURES_VERSION, backbone.digest, backbone.sight, len(rows), hashed.hexdigest())
+        digest.update(f"{batch.dtype}{batch.shape}".encode())
+        digest.update(np.ascontiguousarray(batch).data)
+    return cache_key(FEATURES_VERSION, backbone.digest, backbone.preprocessing_key, len(rows), digest.hexdigest())

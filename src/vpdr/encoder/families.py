@@ -1,16 +1,23 @@
-"""Families of models for clients that do not share one architecture: data, not code."""
+"""Model families for clients with different architectures, read from families.toml."""
 
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from vpdr.checks import at_least, one_of
+from vpdr.validation import at_least, one_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
-    """One client's architecture: backbone, adapters, projection and head."""
+class ModelSpec:
+    """The architecture of one client.
+
+    Args:
+        backbone: a name in `BACKBONES`.
+        width: the width of its adapters.
+        hidden: the widths of the hidden layers of its head.
+        projection: a name in `PROJECTIONS`.
+    """
 
     backbone: str
     width: int
@@ -19,24 +26,30 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
-    """Architectures that clients are given in turn."""
+class ModelFamily:
+    """Architectures that are assigned to clients in turn.
+
+    Args:
+        name: the name in configurations.
+        title: a description in a few words.
+        members: the architectures.
+    """
 
     name: str
     title: str
-    members: tuple[Member, ...]
+    members: tuple[ModelSpec, ...]
 
 
 @cache
-def families() -> dict[str, Family]:
-    """All families that the package describes, by name."""
-    told = tomllib.loads(files("vpdr.encoder").joinpath("families.toml").read_text())
+def model_families() -> dict[str, ModelFamily]:
+    """All families of families.toml, by name."""
+    families = tomllib.loads(files("vpdr.encoder").joinpath("families.toml").read_text())
     return {
-        name: Family(
+        name: ModelFamily(
             name=name,
             title=family["title"],
             members=tuple(
-                Member(
+                ModelSpec(
                     backbone=member["backbone"],
                     width=member["width"],
                     hidden=tuple(member["hidden"]),
@@ -45,13 +58,27 @@ def families() -> dict[str, Family]:
                 for member in family["members"]
             ),
         )
-        for name, family in told.items()
+        for name, family in families.items()
     }
 
 
-def family_member(name: str, index: int) -> Member:
-    """The architecture of client number `index`, in turn."""
-    one_of(tuple(families()), family=name)
+def family_model_spec(name: str, index: int) -> ModelSpec:
+    """The architecture of one client.
+
+    Args:
+        name: the name of the family.
+        index: the index of the client; members are assigned in turn.
+
+    Returns:
+        The member of the family.
+
+    Raises:
+        InvalidInput: the family is unknown, or the index is negative.
+
+    >>> family_model_spec("HtFE4", 6).backbone
+    'vit_tiny'
+    """
+    one_of(tuple(model_families()), family=name)
     at_least(0, index=index)
-    members = families()[name].members
+    members = model_families()[name].members
     return members[index % len(members)]

@@ -1,93 +1,291 @@
-"""The encoder that one client trains (h_m): where its adapters stand, and what it must be fed."""
+"""The frozen projection that all clients share, and the personal encoder (h_m) and head (f_m) of a client."""
 
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vpdr.checks import at_least, fraction, one_of
-from vpdr.encoder.adapters import Adapter, ChannelAdapter
-from vpdr.encoder.backbone import Backbone
-from vpdr.encoder.model import FrozenPath, Trunk
-from vpdr.encoder.network import Adapters, Site
+from vpdr.encoder.adapters import Adapter, AdapterSite, BlockAdapters, ChannelAdapter, SeededDropout, seeded_linear
+from vpdr.encoder.backbone import Backbone, BackboneInfo
 from vpdr.errors import InvalidInput
+from vpdr.validation import at_least, at_least_0_below_1, one_of, positive
+
+
+class FrozenProjection(nn.Module):
+    """The linear map from pooled features into the space of the prototypes.
+
+    It is never trained and depends on no client's data, so its features are public and computed once.
+
+    Guarantee:
+        Prototypes of different clients are in one space only if all clients have the same projection.
+
+    Args:
+        linear: the linear layer; its gradients are switched off.
+        scale: a factor after the linear layer.
+        trained_by_clients: whether each personal encoder trains its own copy of this projection.
+    """
+
+    def __init__(self, linear: nn.Linear, scale: float, *, trained_by_clients: bool = False) -> None:
+        super().__init__()
+        self.linear = linear.requires_grad_(False)
+        self.scale = scale
+        self.trained_by_clients = trained_by_clients
+
+    def forward(self, pooled: Float[Tensor, "n p"]) -> Float[Tensor, "n d"]:
+        """The public features; gradients flow to the pooled features."""
+        projected: Tensor = self.linear(pooled)
+        return self.scale * projected
+
+    def trainable_copy(self) -> nn.Linear:
+        """A linear layer to train, with the same initial weights."""
+        return copy.deepcopy(self.linear).requires_grad_(True)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FrozenEncoder:
+    """The backbone and the projection, shared by all clients; a deep copy is the same object.
+
+    Args:
+        backbone: the frozen pretrained network.
+        projection: the frozen projection after it.
+    """
+
+    backbone: Backbone
+    projection: FrozenProjection
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "FrozenEncoder":
+        return self
+
+
+class ProjectionKind(NamedTuple):
+    """How a projection is initialised, and whether clients train it."""
+
+    make_linear: Callable[[int, int, bool, torch.Generator], nn.Linear]
+    trained_by_clients: bool = False
+
+
+def _random_linear(pooled_dim: int, dim: int, bias: bool, rng: torch.Generator) -> nn.Linear:
+    return seeded_linear(pooled_dim, dim, rng=rng, bias=bias)
+
+
+def _orthogonal_linear(pooled_dim: int, dim: int, bias: bool, rng: torch.Generator) -> nn.Linear:
+    """Orthonormal rows (or columns, if the dimension grows) and a zero bias."""
+    linear: nn.Linear = nn.utils.skip_init(nn.Linear, pooled_dim, dim, bias=bias)
+    nn.init.orthogonal_(linear.weight, generator=rng)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+PROJECTIONS: dict[str, ProjectionKind] = {
+    "random": ProjectionKind(_random_linear),
+    "orthogonal": ProjectionKind(_orthogonal_linear),
+    "train": ProjectionKind(_random_linear, trained_by_clients=True),
+}
+
+
+def make_projection(
+    kind: str, pooled_dim: int, dim: int, *, rng: torch.Generator, scale: float = 1.0, bias: bool = True
+) -> FrozenProjection:
+    """A projection with random weights.
+
+    Args:
+        kind: a name in `PROJECTIONS`.
+        pooled_dim: the dimension of the pooled features.
+        dim: the dimension of the prototypes.
+        rng: the generator for the weights, the same for all clients.
+        scale: a factor after the linear layer.
+        bias: whether the linear layer has a bias.
+
+    Returns:
+        The projection.
+
+    Raises:
+        InvalidInput: the kind is unknown, or a number is not positive.
+    """
+    one_of(tuple(PROJECTIONS), projection=kind)
+    at_least(1, pooled_dim=pooled_dim, dim=dim)
+    positive(projection_scale=scale)
+    make_linear, trained_by_clients = PROJECTIONS[kind]
+    linear = make_linear(pooled_dim, dim, bias, rng)
+    return FrozenProjection(linear, scale, trained_by_clients=trained_by_clients)
+
+
+def projection_for(
+    info: BackboneInfo, kind: str, dim: int, *, rng: torch.Generator, scale: float = 1.0
+) -> FrozenProjection:
+    """The projection after a backbone; neither its weights nor samples are needed to draw it.
+
+    For a ResNet it is a 1x1 convolution without bias and a frozen batch normalisation before the pooling;
+    all three are linear, so a linear layer and a factor give the same features.
+
+    Args:
+        info: the description of the backbone.
+        kind: a name in `PROJECTIONS`.
+        dim: the dimension of the prototypes.
+        rng: the generator for the weights, the same for all clients.
+        scale: an additional factor.
+
+    Returns:
+        The projection.
+
+    Raises:
+        InvalidInput: the kind is unknown, or a number is not positive.
+    """
+    scale = scale * info.projection_gain
+    return make_projection(kind, info.pooled_dim, dim, rng=rng, scale=scale, bias=info.projection_bias)
+
+
+def projection_for_backbone(
+    backbone: Backbone, kind: str, dim: int, *, rng: torch.Generator, scale: float = 1.0
+) -> FrozenProjection:
+    """`projection_for` with the description of a loaded backbone."""
+    return projection_for(backbone.info, kind, dim, rng=rng, scale=scale)
+
+
+def make_head(
+    dim: int, classes: int, *, rng: torch.Generator, hidden: tuple[int, ...] = (512,), dropout: float = 0.1
+) -> nn.Sequential:
+    """The personal classifier (f_m): a linear layer, ReLU and dropout for each hidden width, then logits.
+
+    Args:
+        dim: the dimension of the features.
+        classes: the number of classes.
+        rng: the generator for the initial weights.
+        hidden: the widths of the hidden layers.
+        dropout: the probability of dropout after each hidden layer.
+
+    Returns:
+        The classifier.
+    """
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [seeded_linear(dim, width, rng=rng), nn.ReLU(), SeededDropout(dropout)]
+        dim = width
+    return nn.Sequential(*layers, seeded_linear(dim, classes, rng=rng))
 
 
 class PersonalEncoder(nn.Module):
-    """From a sample to its personal feature; before any training that is exactly its public one.
+    """From a sample to its personal feature, which is exactly its public feature before any training.
 
-    Only what is trained belongs to its state: frozen weights are shared by all clients.
+    Its state dict holds only what is trained: frozen weights are shared by all clients.
     """
 
-    wants_inputs: bool = False  # whether it must see the raw sample and not only its public feature
+    needs_inputs: bool = False  # whether it is computed from inputs and not from public features
 
-    def forward(self, public: Float[Tensor, "b d"], inputs: Tensor | None = None) -> Float[Tensor, "b d"]:
-        """The personal features of a batch, on the processor."""
+    def forward(self, frozen_features: Float[Tensor, "b d"], inputs: Tensor | None = None) -> Float[Tensor, "b d"]:
+        """The personal features of a batch, on the CPU.
+
+        Args:
+            frozen_features: the public features of the samples.
+            inputs: the inputs of the samples, for an encoder with `needs_inputs`.
+
+        Returns:
+            The personal features.
+
+        Raises:
+            InvalidInput: the encoder needs inputs and got none.
+        """
         raise NotImplementedError
 
 
-class LastEncoder(PersonalEncoder):
+class LastAdapterEncoder(PersonalEncoder):
     """One adapter on the public feature: the backbone is never run again."""
 
     def __init__(self, adapter: Adapter) -> None:
         super().__init__()
         self.adapter = adapter
 
-    def forward(self, public: Float[Tensor, "b d"], inputs: Tensor | None = None) -> Float[Tensor, "b d"]:
-        """The public feature with what the adapter adds."""
-        adapted: Tensor = self.adapter(public)
+    def forward(self, frozen_features: Float[Tensor, "b d"], inputs: Tensor | None = None) -> Float[Tensor, "b d"]:
+        """The public features, adapted."""
+        adapted: Tensor = self.adapter(frozen_features)
         return adapted
 
 
-class ProjectingEncoder(PersonalEncoder):
+class TrainedProjectionEncoder(PersonalEncoder):
     """A trained projection and one adapter after it; its inputs are pooled features."""
 
-    wants_inputs = True
+    needs_inputs = True
 
-    def __init__(self, adapter: Adapter, path: FrozenPath) -> None:
+    def __init__(self, adapter: Adapter, projection: FrozenProjection) -> None:
         super().__init__()
-        self.projection = _own(path)
-        self.scale = path.scale
+        self.projection = projection.trainable_copy()
+        self.scale = projection.scale
         self.adapter = adapter
 
-    def forward(self, public: Float[Tensor, "b d"], inputs: Tensor | None = None) -> Float[Tensor, "b d"]:
-        """The projection as this client has trained it, then the adapter."""
-        adapted: Tensor = self.adapter(self.scale * self.projection(_given(inputs)))
+    def forward(self, frozen_features: Float[Tensor, "b d"], inputs: Tensor | None = None) -> Float[Tensor, "b d"]:
+        """The pooled features, projected and adapted."""
+        adapted: Tensor = self.adapter(self.scale * self.projection(_require_inputs(inputs)))
         return adapted
 
 
-class BlockEncoder(PersonalEncoder):
-    """The frozen backbone with an adapter after its blocks, and the projection, frozen or trained."""
+class BlockAdapterEncoder(PersonalEncoder):
+    """The frozen backbone with adapters after its blocks, and the projection, frozen or trained."""
 
-    wants_inputs = True
+    needs_inputs = True
 
-    def __init__(self, trunk: Trunk, adapters: dict[int, nn.Module]) -> None:
+    def __init__(self, frozen_encoder: FrozenEncoder, adapters: dict[int, nn.Module]) -> None:
         super().__init__()
-        self.trunk = trunk  # no module, so that nothing of it becomes part of this one's state
-        self.adapters = nn.ModuleDict({str(place): made for place, made in adapters.items()})
-        self.adapters.to(trunk.backbone.device)
-        self.projection = _own(trunk.path) if trunk.path.trained else None
+        self.frozen_encoder = frozen_encoder  # not a module, so it is not part of the state dict
+        self.adapters = nn.ModuleDict({str(block): adapter for block, adapter in adapters.items()})
+        self.adapters.to(frozen_encoder.backbone.device)
+        projection = frozen_encoder.projection
+        self.projection = projection.trainable_copy() if projection.trained_by_clients else None
 
-    def forward(self, public: Float[Tensor, "b d"], inputs: Tensor | None = None) -> Float[Tensor, "b d"]:
-        """Through the backbone wherever it is; what comes back is on the processor."""
-        path = self.trunk.path
-        pooled = self.trunk.backbone.features(_given(inputs), self.placed).cpu()
-        features: Tensor = path(pooled) if self.projection is None else path.scale * self.projection(pooled)
+    def forward(self, frozen_features: Float[Tensor, "b d"], inputs: Tensor | None = None) -> Float[Tensor, "b d"]:
+        """The inputs through the backbone, on its device, then projected on the CPU."""
+        frozen = self.frozen_encoder.projection
+        pooled = self.frozen_encoder.backbone.features(_require_inputs(inputs), self.adapters_by_block).cpu()
+        features: Tensor = frozen(pooled) if self.projection is None else frozen.scale * self.projection(pooled)
         return features
 
     @property
-    def placed(self) -> Adapters:
-        """The adapters by the block that they follow."""
-        return {int(place): cast("Callable[[Tensor], Tensor]", made) for place, made in self.adapters.items()}
+    def adapters_by_block(self) -> BlockAdapters:
+        """The adapters by the index of the block that they follow."""
+        return {int(block): cast("Callable[[Tensor], Tensor]", adapter) for block, adapter in self.adapters.items()}
+
+
+def _require_inputs(inputs: Tensor | None) -> Tensor:
+    if inputs is None:
+        raise InvalidInput(
+            "this encoder needs the inputs of the samples, got their public features only; give Samples with inputs"
+        )
+    return inputs
+
+
+def _all_blocks(backbone: Backbone) -> range:
+    return range(len(backbone.network.adapter_sites))
+
+
+def _paper_blocks(backbone: Backbone) -> range:
+    """The blocks that have an adapter in the paper."""
+    return _all_blocks(backbone)[backbone.info.first_adapter_block :]
+
+
+# The blocks that adapters follow; None: one adapter after the projection instead.
+PLACEMENTS: dict[str, Callable[[Backbone], range] | None] = {
+    "last": None,
+    "blocks": _paper_blocks,
+    "all-blocks": _all_blocks,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
-    """Where adapters stand and how wide they are; width 0 is the backbone's own."""
+class AdapterConfig:
+    """Where the adapters of a personal encoder are, and how wide.
+
+    Args:
+        adapters: a name in `PLACEMENTS`.
+        width: the width of the bottleneck; 0 for the backbone's own.
+        dropout: the probability of dropout inside adapters.
+
+    Raises:
+        InvalidInput: the placement is unknown, or a number is out of range.
+    """
 
     adapters: str = "last"
     width: int = 64
@@ -96,71 +294,57 @@ class Shape:
     def __post_init__(self) -> None:
         one_of(tuple(PLACEMENTS), adapters=self.adapters)
         at_least(0, width=self.width)
-        fraction(dropout=self.dropout)
+        at_least_0_below_1(dropout=self.dropout)
 
 
 def make_encoder(
-    shape: Shape, dim: int, trunk: Trunk | None = None, *, rng: torch.Generator
+    config: AdapterConfig, dim: int, frozen_encoder: FrozenEncoder | None = None, *, rng: torch.Generator
 ) -> PersonalEncoder:
-    """A fresh personal encoder; without a trunk the public features are all there is."""
-    places = PLACEMENTS[shape.adapters]
-    if places is None:
-        return _last(shape, dim, trunk, rng)
-    if trunk is None:
-        raise InvalidInput(
-            "adapters after blocks need a backbone, got a benchmark without one; use adapters = 'last'"
-        )
-    return _with_blocks(shape, trunk, places(trunk.backbone), rng)
+    """A new personal encoder.
+
+    Args:
+        config: where its adapters are.
+        dim: the dimension of the features.
+        frozen_encoder: the backbone and projection; None if samples have only public features.
+        rng: the generator for the initial weights.
+
+    Returns:
+        An encoder whose features are the public ones until it is trained.
+
+    Raises:
+        InvalidInput: adapters after blocks were requested without a backbone.
+
+    >>> encoder = make_encoder(AdapterConfig(width=4), 8, rng=torch.Generator().manual_seed(0)).eval()
+    >>> torch.equal(encoder(torch.ones(2, 8)), torch.ones(2, 8))
+    True
+    """
+    select_blocks = PLACEMENTS[config.adapters]
+    if select_blocks is None:
+        return _make_last_adapter_encoder(config, dim, frozen_encoder, rng)
+    if frozen_encoder is None:
+        raise InvalidInput("adapters after blocks need a backbone, got a benchmark without one; use adapters = 'last'")
+    backbone = frozen_encoder.backbone
+    sites, width = backbone.network.adapter_sites, config.width or backbone.info.adapter_width
+    max_dim = max(site.dim for site in sites)
+    adapters = {
+        block: _make_block_adapter(sites[block], width, max_dim, config.dropout, rng)
+        for block in select_blocks(backbone)
+    }
+    return BlockAdapterEncoder(frozen_encoder, adapters)
 
 
-def _own(path: FrozenPath) -> nn.Linear:
-    """A projection to train, which starts where the frozen one is."""
-    return copy.deepcopy(path.projection).requires_grad_(True)
+def _make_last_adapter_encoder(
+    config: AdapterConfig, dim: int, frozen_encoder: FrozenEncoder | None, rng: torch.Generator
+) -> PersonalEncoder:
+    width = config.width or (frozen_encoder.backbone.info.adapter_width if frozen_encoder else 64)
+    adapter = Adapter(dim, width, config.dropout, rng=rng)
+    if frozen_encoder is not None and frozen_encoder.projection.trained_by_clients:
+        return TrainedProjectionEncoder(adapter, frozen_encoder.projection)
+    return LastAdapterEncoder(adapter)
 
 
-def _last(shape: Shape, dim: int, trunk: Trunk | None, rng: torch.Generator) -> PersonalEncoder:
-    width = shape.width or (trunk.backbone.traits.width if trunk else 64)
-    adapter = Adapter(dim, width, shape.dropout, rng=rng)
-    if trunk is not None and trunk.path.trained:
-        return ProjectingEncoder(adapter, trunk.path)
-    return LastEncoder(adapter)
-
-
-def _with_blocks(shape: Shape, trunk: Trunk, places: range, rng: torch.Generator) -> PersonalEncoder:
-    sites = trunk.backbone.network.sites
-    widest, width = max(site.dim for site in sites), shape.width or trunk.backbone.traits.width
-    made = {place: _adapter(sites[place], width, widest, shape.dropout, rng) for place in places}
-    return BlockEncoder(trunk, made)
-
-
-def _adapter(site: Site, width: int, widest: int, dropout: float, rng: torch.Generator) -> nn.Module:
-    """Over channels the width follows their number: 64 at the widest, 512, is an eighth everywhere."""
-    if site.channels:
-        return ChannelAdapter(site.dim, max(1, width * site.dim // widest), rng=rng)
+def _make_block_adapter(site: AdapterSite, width: int, max_dim: int, dropout: float, rng: torch.Generator) -> nn.Module:
+    """Over feature maps, `width` is that of the widest block, and others are proportional."""
+    if site.is_channel_map:
+        return ChannelAdapter(site.dim, max(1, width * site.dim // max_dim), rng=rng)
     return Adapter(site.dim, width, dropout, rng=rng)
-
-
-def _given(inputs: Tensor | None) -> Tensor:
-    if inputs is None:
-        raise InvalidInput(
-            "this encoder runs on the samples themselves, got their public features only; "
-            "give Samples with inputs"
-        )
-    return inputs
-
-
-def _all_blocks(backbone: Backbone) -> range:
-    return range(len(backbone.network.sites))
-
-
-def _own_blocks(backbone: Backbone) -> range:
-    """As the paper has it for this backbone."""
-    return _all_blocks(backbone)[backbone.traits.first_adapted :]
-
-
-# After which blocks adapters stand; None: one after the projection, and nothing inside.
-PLACEMENTS: dict[str, Callable[[Backbone], range] | None] = {
-    "last": None,
-    "blocks": _own_blocks,
-    "all-blocks": _all_blocks,
-}

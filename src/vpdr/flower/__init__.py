@@ -1,4 +1,8 @@
-"""The same clients and server with Flower between them; policy and ledger belong to the client's owner."""
+"""Clients and server connected by Flower; each data owner holds a policy and a ledger.
+
+`PrototypePrivacyMod` adds private prototypes to any Flower app. `client_app` and `server_app` run a whole
+vpdr configuration, `simulation` on one machine, `deploy` with a SuperLink and SuperNodes.
+"""
 
 from vpdr.flower.mod import PrototypePrivacyMod
 

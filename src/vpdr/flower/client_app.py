@@ -1,29 +1,55 @@
-"""The client as an app that Flower runs."""
+"""The Flower client app: check the policy, run one round, charge the ledger, reply.
 
+A reply is either a `RoundReply` or one refusal code; error texts stay in the owner's directory.
+"""
+
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from vpdr.client import Client
+from vpdr.config.config import RunConfig
 from vpdr.errors import VpdrError
-from vpdr.flower.home import Home
-from vpdr.flower.node import answer, greet
-from vpdr.flower.refusals import Code, Refused
-from vpdr.flower.wire import answer_record, read_errand, read_greeting
+from vpdr.federation.build import ClientFactory
+from vpdr.federation.simulate import PhaseTimer
+from vpdr.flower.local_data import fingerprint, load_local_client, with_local_paths
+from vpdr.flower.messages import RoundReply, RoundRequest, hello_from_record, reply_to_record, request_from_record
+from vpdr.flower.owner import NodeStore, run_ledger_for
+from vpdr.flower.policy import Policy, Refusal, RefusalCode, check_config_against_policy
+from vpdr.flower.safe_training import evaluate_or_empty, finetune_or_restore
+from vpdr.flower.validation import validate_broadcast
 from vpdr.privacy import BudgetExceeded
+from vpdr.privacy.ledger import entry_to_dict
+from vpdr.types import Prototypes
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
     from flwr.clientapp import ClientApp
 
-HOMES = "VPDR_HOMES"  # where simulated clients live, by their partition; set by whoever owns the machine
-REFUSED = 6  # flwr's MOD_FAILED_PRECONDITION
+
+NODE_DIRS_VAR = "VPDR_HOMES"  # environment variable: parent directory of the simulated nodes
+REFUSAL_ERROR_CODE = 6  # flwr's MOD_FAILED_PRECONDITION
+
+# metrics that are sent, by the policy's `metrics`; they are computed from private data without noise
+_METRICS_BY_POLICY = {
+    "nothing": {"epsilon"},
+    "accuracy": {"losses", "accuracy", "epsilon", "seconds"},
+    "everything": {"losses", "accuracy", "features", "release", "epsilon", "seconds"},
+}
 
 
 def client_app() -> "ClientApp":
-    """A client for any Flower engine; its home comes from the node's own configuration.
+    """A Flower client app; the node's configuration names the directory of its owner.
 
-    Guarantee: a reply is either an answer as `vpdr.flower.node.answer` gives it, or one code without data.
+    Returns:
+        The app, for `flower-supernode`, a simulation or `InProcessGrid`.
+
+    Guarantee: a reply is either the result of `handle_request`, or one refusal code without data.
     """
     from flwr.app import ConfigRecord, RecordDict
     from flwr.clientapp import ClientApp
@@ -32,63 +58,183 @@ def client_app() -> "ClientApp":
 
     @app.query()
     def hello(message: "Message", context: "Context") -> "Message":
-        def named(home: Home) -> "RecordDict":
-            name = greet(home, read_greeting(message.content))
+        def handle(store: NodeStore) -> "RecordDict":
+            name = handle_hello(store, hello_from_record(message.content))
             return RecordDict({"hello": ConfigRecord({"name": name})})
 
-        return guarded(message, context, named)
+        return reply_or_refusal(message, context, handle)
 
     @app.train()
-    def errand(message: "Message", context: "Context") -> "Message":
-        return guarded(
-            message, context, lambda home: answer_record(answer(home, read_errand(message.content)))
-        )
+    def train(message: "Message", context: "Context") -> "Message":
+        def handle(store: NodeStore) -> "RecordDict":
+            return reply_to_record(handle_request(store, request_from_record(message.content)))
+
+        return reply_or_refusal(message, context, handle)
 
     return app
 
 
-def guarded(message: "Message", context: "Context", work: Callable[[Home], "RecordDict"]) -> "Message":
-    """A reply with what `work` makes, or with a code; the reason for a code stays in the owner's folder."""
+def reply_or_refusal(message: "Message", context: "Context", handler: Callable[[NodeStore], "RecordDict"]) -> "Message":
+    """Reply with the result of `handler`, or with a refusal code; the details go to the owner's log."""
     from flwr.app import Error, Message
 
-    home = None
+    store = None
     try:
-        home = home_of(context)
-        return Message(work(home), reply_to=message)
-    except Exception as error:  # noqa: BLE001 - whatever went wrong may hold data, and must not travel
-        code = code_of(error)
-        if home is not None:
-            noted(home, error)
-        return Message(Error(code=REFUSED, reason=str(code)), reply_to=message)
+        store = _node_store_for(context)
+        return Message(handler(store), reply_to=message)
+    except Exception as error:  # noqa: BLE001 - an error text may hold private data and must not be sent
+        if store is not None:
+            text = str(error) if isinstance(error, VpdrError) else f"{type(error).__name__}: {error}"
+            log_to_owner(store, text)
+        code = RefusalCode.BUDGET if isinstance(error, BudgetExceeded) else RefusalCode.FAILED
+        code = error.code if isinstance(error, Refusal) else code
+        return Message(Error(code=REFUSAL_ERROR_CODE, reason=str(code)), reply_to=message)
 
 
-def code_of(error: Exception) -> Code:
-    """All that may be said of an error."""
-    if isinstance(error, BudgetExceeded):
-        return Code.BUDGET
-    return error.code if isinstance(error, Refused) else Code.FAILED
-
-
-def noted(home: Home, error: Exception) -> None:
-    """Tell the owner, if that is still possible."""
-    told = str(error) if isinstance(error, VpdrError) else f"{type(error).__name__}: {error}"
+def log_to_owner(store: NodeStore, message: str) -> None:
+    """Write to the owner's log, if that is possible."""
     try:
-        home.note(told)
+        store.log_error(message)
     except OSError:
         return  # a full disk must not turn a refusal into a traceback
 
 
-def home_of(context: "Context") -> Home:
-    """The client's folder: by the node's configuration, or by the machine's for simulated nodes."""
-    folder = context.node_config.get("folder")
-    if isinstance(folder, str) and folder:
-        return Home(Path(folder))
-    homes, part = os.environ.get(HOMES), context.node_config.get("partition-id")
-    if homes and isinstance(part, int):
-        return Home(Path(homes) / home_name(part))
-    raise Refused(Code.NO_POLICY, "start the node with --node-config 'folder=\"...\"'")
+def _node_store_for(context: "Context") -> NodeStore:
+    """The node's directory: from its node config, or for simulated nodes from the environment."""
+    directory = context.node_config.get("folder")
+    if isinstance(directory, str) and directory:
+        return NodeStore(Path(directory))
+    root, partition_id = os.environ.get(NODE_DIRS_VAR), context.node_config.get("partition-id")
+    if root and isinstance(partition_id, int):
+        return NodeStore(Path(root) / node_dir_name(partition_id))
+    raise Refusal(RefusalCode.NO_POLICY, "start the node with --node-config 'folder=\"...\"'")
 
 
-def home_name(part: int) -> str:
-    """The folder of a simulated client."""
-    return f"node-{part:03d}"
+def node_dir_name(partition_id: int) -> str:
+    """The directory name of a simulated node."""
+    return f"node-{partition_id:03d}"
+
+
+def handle_hello(store: NodeStore, config: RunConfig) -> str:
+    """The client's name, if its policy allows this run; reads no data."""
+    policy = store.policy()
+    check_config_against_policy(policy, config)
+    return policy.name
+
+
+def handle_request(store: NodeStore, request: RoundRequest) -> RoundReply:
+    """Run one round on the client.
+
+    Args:
+        store: the directory of the data owner.
+        request: the message of the server; nothing in it is trusted.
+
+    Returns:
+        The upload and its metadata. A repeated request gets the saved reply again.
+
+    Raises:
+        Refusal: the policy, the order of messages, the data or the broadcast do not allow it.
+
+    Guarantee: whatever the server sends, a reply was allowed by the owner's policy and charged to the
+    owner's ledger before; a refusal leaves the personal model as it was. A refusal by the policy, the order
+    of messages or the broadcast costs nothing; a disk that fails after the charge loses the upload only.
+    """
+    policy = store.policy()
+    check_config_against_policy(policy, request.config)
+    with store.lock():
+        saved = store.load(request.run)
+        _check_order(saved, request)
+        if saved is not None and saved["hop"] == request.message_index:  # after a lost reply or a restart
+            return _repeat_reply(saved["answer"], policy.allow.metrics)
+        digest = fingerprint(policy.name, policy.data)
+        store.ledger(policy)  # before the binding: a bound directory without a ledger has lost it
+        store.bind_dataset(digest)
+        client, metadata, upload = _run_round(store, policy, request, saved)
+        reply = RoundReply(upload=upload, metadata=_allowed_metadata(metadata, policy.allow.metrics))
+        state = {
+            "hop": request.message_index,
+            "client": client.state_dict(),
+            "identity": request.config.config_hash,
+            "answer": {"upload": None if upload is None else upload.to_arrays(), "facts": dict(reply.metadata)},
+        }
+        store.save(request.run, state)
+        store.append_metrics({"run": request.run, "round": request.message_index - 1, **metadata["measured"]})
+        return reply
+
+
+def _check_order(saved: Mapping[str, Any] | None, request: RoundRequest) -> None:
+    """Messages come in order, with the configuration of the first one."""
+    if saved is None:
+        return
+    if saved["identity"] != request.config.config_hash:
+        raise Refusal(RefusalCode.OTHER_PLAN, f"run {request.run} began with configuration {saved['identity']}")
+    if request.message_index < saved["hop"]:
+        details = f"message {request.message_index} after message {saved['hop']}"
+        raise Refusal(RefusalCode.ROUND_ORDER, details)
+
+
+def _run_round(
+    store: NodeStore, policy: Policy, request: RoundRequest, saved: Mapping[str, Any] | None
+) -> tuple[Client, dict[str, Any], Prototypes | None]:
+    """Close the last round and open this one; returns the client, all metadata and the upload."""
+
+    def load_client() -> Client:
+        return _load_client(store, policy, request.config, saved)
+
+    client, timer = load_client(), PhaseTimer()
+    last_round = request.message_index - 1
+    losses: dict[str, float] = {}
+    if request.finetune:
+        broadcast = validate_broadcast(client, request.broadcast)
+        with timer.phase("finetune"):
+            client, losses = finetune_or_restore(client, broadcast, last_round, load_client, store.log_error)
+    evaluate = request.config.run.is_evaluation_round(last_round)
+    metrics = {"losses": losses, **evaluate_or_empty(client, evaluate, store.log_error), "seconds": dict(timer.seconds)}
+    upload, no_upload_reason = None, ""
+    if request.release:
+        with timer.phase("prototypes"):
+            try:
+                upload = client.release(request.message_index)
+            except BudgetExceeded:
+                no_upload_reason = str(RefusalCode.BUDGET)
+    metadata = {
+        "classes": client.train_config.classes,
+        "why": no_upload_reason,
+        "entries": [entry_to_dict(entry) for entry in client.ledger.entries[request.known_receipts :]],
+        "measured": metrics,
+        "seconds": timer.seconds.get("prototypes", 0.0),
+    }
+    return client, metadata, upload
+
+
+def _load_client(store: NodeStore, policy: Policy, config: RunConfig, saved: Mapping[str, Any] | None) -> Client:
+    """The client in its saved state, with a ledger that also charges the owner's."""
+    torch.set_num_threads(config.run.threads)
+    setup, classes = load_local_client(policy, config)
+    factory = _client_factory(json.dumps(with_local_paths(policy, config).to_dict()), classes)
+    client = factory.make_client(policy.name, setup)
+    client.ledger = run_ledger_for(store.ledger(policy), client.ledger)
+    if saved is not None:
+        client.load_state_dict(saved["client"])
+    return client
+
+
+@lru_cache(maxsize=1)  # calibration takes seconds for some accountants
+def _client_factory(config_json: str, classes: int) -> ClientFactory:
+    return ClientFactory.from_config(RunConfig.from_dict(json.loads(config_json)), classes)
+
+
+def _allowed_metadata(metadata: Mapping[str, Any], level: str) -> dict[str, Any]:
+    """The metadata without metrics that the policy does not allow."""
+    names = _METRICS_BY_POLICY[level]
+    metrics = {name: value for name, value in metadata["measured"].items() if name in names}
+    return {**metadata, "measured": metrics, "seconds": metadata["seconds"] if "seconds" in names else 0.0}
+
+
+def _repeat_reply(saved_reply: Mapping[str, Any], level: str) -> RoundReply:
+    """The saved reply, without metrics that the policy does not allow any more."""
+    upload = saved_reply["upload"]
+    return RoundReply(
+        upload=None if upload is None else Prototypes.from_arrays(upload),
+        metadata=_allowed_metadata(saved_reply["facts"], level),
+    )

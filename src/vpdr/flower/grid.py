@@ -1,4 +1,4 @@
-"""All nodes in this process: the same apps without a network, without Ray, in a fixed order."""
+"""A Flower grid in this process: the same apps without network or Ray, in a fixed order."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -12,60 +12,63 @@ from flwr.supercore.task_identity import TaskIdentity
 
 
 class InProcessGrid(Grid):
-    """Flower's interface over plain function calls; each node answers at once, from its own folder."""
+    """Flower's `Grid` over function calls; each node has a directory and replies at once.
 
-    def __init__(self, app: ClientApp, homes: Sequence[Path]) -> None:
-        # messages ask who they are from; outside of Flower's own processes nobody else says so
+    Args:
+        app: the client app of all nodes.
+        node_dirs: one directory per node; node ids start at 2.
+    """
+
+    def __init__(self, app: ClientApp, node_dirs: Sequence[Path]) -> None:
+        # Flower's messages read their source from here; only its own processes set it
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
         self.app = app
-        self.contexts = {2 + part: _context(2 + part, home) for part, home in enumerate(homes)}
+        self.contexts = {
+            node_id: _make_context(node_id, directory) for node_id, directory in enumerate(node_dirs, start=2)
+        }
         self.replies: dict[str, Message] = {}
-        self._numbers = itertools.count(1)
+        self._message_ids = itertools.count(1)
 
     def set_run(self, run: Any) -> None:
-        """There is one run only."""
+        """Do nothing: there is one run only."""
 
     @property
     def run(self) -> Any:
-        """Nothing asks for it."""
+        """Not supported."""
         raise NotImplementedError
 
     def create_message(self, *_: Any, **__: Any) -> Message:
-        """Deprecated in Flower."""
+        """Not supported; deprecated in Flower."""
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        """All nodes are always here."""
+        """All nodes."""
         return list(self.contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Answer at once."""
-        sent = []
+        """Run the app on each message."""
+        message_ids = []
         for message in messages:
-            message.metadata.__dict__["_message_id"] = name = str(next(self._numbers))
-            self.replies[name] = self.answered(message)
-            sent.append(name)
-        return sent
+            message.metadata.__dict__["_message_id"] = message_id = str(next(self._message_ids))
+            self.replies[message_id] = self.handle_message(message)
+            message_ids.append(message_id)
+        return message_ids
 
-    def answered(self, message: Message) -> Message:
-        """One node's reply; a crash becomes an error, as in Flower."""
+    def handle_message(self, message: Message) -> Message:
+        """The reply of one node; an exception becomes an error reply, as in Flower."""
         try:
             return self.app(message, self.contexts[message.metadata.dst_node_id])
-        except Exception as error:  # noqa: BLE001 - this is what Flower does, text included
+        except Exception as error:  # noqa: BLE001 - as Flower does, with the text
             return Message(Error(code=2, reason=str(error)), reply_to=message)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """What was answered."""
-        return [self.replies.pop(name) for name in message_ids]
+        """The replies to these messages."""
+        return [self.replies.pop(message_id) for message_id in message_ids]
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Both in one."""
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send messages and return their replies; there is no timeout."""
         return self.pull_messages(self.push_messages(messages))
 
 
-def _context(node: int, home: Path) -> Context:
-    return Context(
-        run_id=1, node_id=node, node_config={"folder": str(home)}, state=RecordDict(), run_config={}
-    )
+def _make_context(node_id: int, node_dir: Path) -> Context:
+    return Context(run_id=1, node_id=node_id, node_config={"folder": str(node_dir)}, state=RecordDict(), run_config={})

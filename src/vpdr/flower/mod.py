@@ -1,4 +1,4 @@
-"""The privacy plug-in for people who have a Flower app of their own."""
+"""A Flower mod that replaces the private features of an app's reply by private prototypes."""
 
 import hashlib
 from collections import OrderedDict
@@ -10,45 +10,57 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.client.usual import usual
-from vpdr.engines.promises import promise_of
-from vpdr.errors import InvalidInput
-from vpdr.flower.client_app import guarded, noted
-from vpdr.flower.home import Home
-from vpdr.flower.judgement import judge
-from vpdr.flower.policy import Policy
-from vpdr.flower.purse import older
-from vpdr.flower.refusals import Code, Refused
-from vpdr.mechanisms import Occasion
-from vpdr.mechanisms.admission import admit
-from vpdr.plan.accumulation import check_fixed
-from vpdr.plan.combinations import framework_of
-from vpdr.plan.plan import Plan
-from vpdr.privacy import EncoderKind, Purpose
+from vpdr.client.client import sanitize
+from vpdr.config.config import RunConfig
+from vpdr.config.rules import check_encoder_is_fixed, make_framework
+from vpdr.federation.build import make_release_config
+from vpdr.flower.client_app import log_to_owner, reply_or_refusal
+from vpdr.flower.owner import NodeStore, stale_ledger_refusal
+from vpdr.flower.policy import Policy, Refusal, RefusalCode, check_config_against_policy
+from vpdr.mechanisms import ReleaseContext
+from vpdr.mechanisms.base import validate_features
+from vpdr.privacy import ChargePurpose, EncoderKind
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
 
-PRIVATE, PROTOTYPES = "private", "prototypes"
-"""What an app fills with `vectors` [n d] and `labels` [n], and what leaves in its place."""
+
+PRIVATE_RECORD, PROTOTYPES_RECORD = "private", "prototypes"
+"""The app's record with `vectors` [n d] and `labels` [n], and the record that is sent instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrototypePrivacyMod:
-    """Put it last in `ClientApp(mods=[...])`: other mods then see private prototypes only.
+    """A mod for `ClientApp(mods=[..., mod])`; as the last mod, so that others see private prototypes only.
 
-    Guarantee: a reply holds prototypes that were paid to the ledger of the node's owner before, or one code.
-    ε, δ, adjacency, what kind of encoder it is, and everything else that protects come from the owner's
-    policy; `rounds` only says over how many releases they are spread. Measurements pass where the policy's
-    `metrics` is "everything". The folder is bound to the number of labels of each class only.
+    The app puts all its samples into an array record `private` with `vectors` [n d] and `labels` [n]; the
+    reply holds a record `prototypes` instead. The directory named by the node config holds `policy.toml`.
 
-    Before it is paid the mod looks at shapes and labels, which no server moves, and refuses for nothing what
-    cannot be released; at values only of an encoder that is declared public. Any other a server may have made
-    steep: there every value is brought within usual numbers, so that no sample can make a release fail, and
-    an error costs what the release would have cost. What the app does before is its own: it must hand over
-    all samples and must not fail on any, since a server sees whether it did.
+    Args:
+        classes: number of classes.
+        dim: dimension of the features.
+        rounds: number of releases over which the policy's budget is spread.
+        mechanism: name in `MECHANISMS`.
+        clip_norm: norm to which each feature is clipped.
+        summariser: "means", or "sums" where class counts are private.
+
+    Guarantee: a reply holds prototypes that were charged to the ledger of the node's owner before, or one
+    refusal code. ε, δ, adjacency, the kind of encoder and everything else that protects come from the owner's
+    policy; `rounds` only says over how many releases they are spread. Metrics pass where the policy's
+    `metrics` is "everything". The directory is bound to the number of labels of each class only.
+
+    Before the charge the mod reads shapes and labels, which no server influences, and refuses at no cost what
+    cannot be released; it reads values only if the encoder is declared public. Any other encoder may have
+    been made steep by a server: there every value is clamped to a finite range, so that no sample can make a
+    release fail, and an error costs what the release would have cost. What the app does before is its own
+    responsibility: it must pass on all samples and must not fail on any, since a server sees whether it did.
+
+    >>> mod = PrototypePrivacyMod(classes=10, dim=64, rounds=20)
+    >>> config = mod.make_config(Policy(name="hospital-a"))
+    >>> config.mechanism.kind, config.budget.epsilon, config.release.noise
+    ('igpp', 1.0, 'system')
     """
 
     classes: int
@@ -56,115 +68,142 @@ class PrototypePrivacyMod:
     rounds: int
     mechanism: str = "igpp"
     clip_norm: float = 5.0
-    summariser: str = "means"  # sums, where class counts are private
+    summariser: str = "means"
 
     def __call__(
         self, message: "Message", context: "Context", call_next: "Callable[[Message, Context], Message]"
     ) -> "Message":
-        """Let the app answer, and pass on what may leave."""
+        """Run the app and replace its reply.
 
-        def private(home: Home) -> "RecordDict":
-            policy = home.policy()
-            plan = self.plan(policy)
-            judge(policy, plan)  # before the app touches any data
+        Args:
+            message: the message of the server.
+            context: the node's context; its node config names the owner's directory.
+            call_next: the app, as Flower passes it.
+
+        Returns:
+            A reply with private prototypes, or an error with one refusal code.
+        """
+
+        def handle(store: NodeStore) -> "RecordDict":
+            policy = store.policy()
+            config = self.make_config(policy)
+            check_config_against_policy(policy, config)  # before the app reads any data
             reply = call_next(message, context)
             if reply.has_error():
-                raise Refused(Code.FAILED, f"the app: {reply.error.reason}")
-            return self._rebuilt(home, policy, reply.content, _run(context))
+                raise Refusal(RefusalCode.FAILED, f"the app: {reply.error.reason}")
+            return self._build_reply(store, policy, config, reply.content, _run_name(context))
 
-        return guarded(message, context, private)
+        return reply_or_refusal(message, context, handle)
 
-    def plan(self, policy: Policy) -> Plan:
-        """What the mod will do, as a plan that the policy can judge."""
-        budget = {"epsilon": policy.budget.epsilon, "delta": policy.budget.delta}
-        declared = EncoderKind(policy.data.encoder)
-        plan = Plan.from_data(
+    def make_config(self, policy: Policy) -> RunConfig:
+        """The run configuration of the mod under this policy.
+
+        Args:
+            policy: the policy of the node's owner.
+
+        Returns:
+            A configuration that `check_config_against_policy` can check.
+
+        Raises:
+            InvalidInput: an unknown mechanism or summariser, or one that does not fit the encoder.
+        """
+        encoder = EncoderKind(policy.data.encoder)
+        config = RunConfig.from_dict(
             {
                 "run": {"rounds": self.rounds},
                 "model": {"dim": self.dim},
                 "mechanism": {"kind": self.mechanism, "clip_norm": self.clip_norm},
                 "budget": {
-                    **budget,
+                    "epsilon": policy.budget.epsilon,
+                    "delta": policy.budget.delta,
                     "accountant": policy.budget.accountant,
                     "adjacency": policy.budget.adjacency,
                 },
                 "release": {
-                    # what the app computed from broadcasts is fixed before this release, as public is
-                    "encoder": "personal" if declared.trained else "public",
+                    # features computed from broadcasts are fixed before this release, as public ones are
+                    "encoder": "personal" if encoder.is_trained_on_private_data else "public",
                     "summariser": self.summariser,
                     "noise": "system",
                     "min_count": policy.allow.min_class_count if self.summariser == "means" else 1,
                 },
             }
         )
-        check_fixed(plan, declared)
-        return plan
+        check_encoder_is_fixed(config, encoder)
+        return config
 
-    def _rebuilt(self, home: Home, policy: Policy, content: "RecordDict", run: str) -> "RecordDict":
-        """A reply from nothing but what is named here."""
+    def _build_reply(
+        self, store: NodeStore, policy: Policy, config: RunConfig, content: "RecordDict", run: str
+    ) -> "RecordDict":
+        """A reply from the records listed here only."""
         from flwr.app import ArrayRecord, RecordDict
 
-        found = content.array_records.get(PRIVATE)
-        if found is None:
-            raise Refused(Code.NO_PRIVATE_RECORD, f"the app's reply has no array record {PRIVATE!r}")
-        arrays = found.to_torch_state_dict()
-        upload = self._released(home, policy, Features(arrays["vectors"], arrays["labels"]), run)
-        parts = OrderedDict(upload.arrays())
-        records: dict[str, Any] = {PROTOTYPES: ArrayRecord(parts)}
+        record = content.array_records.get(PRIVATE_RECORD)
+        if record is None:
+            details = f"the app's reply has no array record {PRIVATE_RECORD!r}"
+            raise Refusal(RefusalCode.NO_PRIVATE_RECORD, details)
+        arrays = record.to_torch_state_dict()
+        upload = self._release(store, policy, config, Features(arrays["vectors"], arrays["labels"]), run)
+        records: dict[str, Any] = {PROTOTYPES_RECORD: ArrayRecord(OrderedDict(upload.to_arrays()))}
         if policy.allow.metrics == "everything":
             records |= dict(content.metric_records)
         return RecordDict(records)
 
-    def _released(self, home: Home, policy: Policy, features: Features, run: str) -> Prototypes:
-        """One release, paid from the owner's ledger."""
-        plan = self.plan(policy)
-        promise = promise_of(plan, framework_of(plan, plan.framework.kind), self.classes, Streams(0))
-        with home.alone():
-            purse = home.purse(policy)
-            home.bind(_fingerprint(features))
-            saved: Mapping[str, Any] = home.load(run) or {"releases": 0, "memory": {}}
-            if saved["releases"] > len(purse.read().entries):
-                raise older(purse)
-            t = saved["releases"] + 1
-            occasion = Occasion(
+    def _release(self, store: NodeStore, policy: Policy, config: RunConfig, features: Features, run: str) -> Prototypes:
+        """One release, charged to the owner's ledger."""
+        release_config = make_release_config(
+            config, make_framework(config, config.framework.kind), self.classes, Streams(0)
+        )
+        mechanism = release_config.mechanism
+        with store.lock():
+            ledger = store.ledger(policy)
+            store.bind_dataset(_label_fingerprint(features))
+            saved: Mapping[str, Any] = store.load(run) or {"releases": 0, "memory": {}}
+            if saved["releases"] > len(ledger.read().entries):
+                raise stale_ledger_refusal(ledger)
+            round = saved["releases"] + 1
+            context = ReleaseContext(
                 client=policy.name,
-                round=t,
+                round=round,
                 classes=self.classes,
-                summarise=promise.summarise,
+                summariser=release_config.summariser,
                 encoder=EncoderKind(policy.data.encoder),
-                noise=promise.noise(policy.name, t, Purpose.RELEASE),
-                memory=saved["memory"],
+                noise=release_config.make_noise(policy.name, round, ChargePurpose.RELEASE),
+                state=saved["memory"],
             )
-            _check_outside(features, occasion)
-            planned = promise.mechanism.planned(occasion)
-            purse.charge(planned, round=t)  # first: an error after the look could tell what was not paid for
-            made = promise.mechanism.release(_usual(features.vectors, home), features.labels, occasion)
-            upload = made.paid_with(planned)
-            home.save(run, {"releases": t, "memory": dict(made.memory)})
+            _check_before_charge(features, context)
+            receipt = mechanism.receipt_for(context)
+            ledger.charge(receipt, round=round)  # before the values are read: an error could depend on them
+            vectors = _sanitize_and_log(features.vectors, store)
+            release = mechanism.release(vectors, features.labels, context)
+            upload = release.if_charged(receipt)
+            store.save(run, {"releases": round, "memory": dict(release.state)})
             return upload
 
 
-def _check_outside(features: Features, occasion: Occasion) -> None:
-    """Refuse what can be refused for nothing: it is the same whatever a server sends."""
-    fixed = occasion.encoder.fixed
-    admit(features.vectors if fixed else torch.zeros_like(features.vectors), features.labels, occasion)
+def _check_before_charge(features: Features, context: ReleaseContext) -> None:
+    """Refuse at no cost what depends on shapes, labels and (of a fixed encoder) values only."""
+    vectors = features.vectors if context.encoder.is_fixed else torch.zeros_like(features.vectors)
+    validate_features(vectors, features.labels, context)
 
 
-def _usual(vectors: Float[Tensor, "n d"], home: Home) -> Float[Tensor, "n d"]:
-    """Features that every mechanism admits; the owner reads of those that were none."""
-    shown = usual(vectors)
-    if strange := int((shown != vectors).any(dim=1).sum()):
-        told = f"{strange} of {len(shown)} features held NaN, infinity or numbers beyond 1e15: "
-        noted(home, InvalidInput(told + "they were brought back, check the app and what it was sent"))
-    return shown
+def _sanitize_and_log(vectors: Float[Tensor, "n d"], store: NodeStore) -> Float[Tensor, "n d"]:
+    """Finite features that every mechanism accepts; replaced values are reported to the owner."""
+    finite = sanitize(vectors)
+    if count := int((finite != vectors).any(dim=1).sum()):
+        log_to_owner(
+            store,
+            f"{count} of {len(finite)} features held NaN, infinity or values beyond 1e15, "
+            "which were replaced; check the app and what it received",
+        )
+    return finite
 
 
-def _run(context: "Context") -> str:
-    """A name for this run in the owner's folder."""
+def _run_name(context: "Context") -> str:
+    """The name of this run in the owner's directory."""
     return hashlib.sha256(f"mod/{context.run_id}".encode()).hexdigest()[:16]
 
 
-def _fingerprint(features: Features) -> bytes:
-    """Of the labels alone: features move with the encoder, the samples' labels do not."""
-    counted = torch.bincount(features.labels.flatten()) if len(features.labels) else features.labels
-    return hashlib.sha256(counted.numpy().tobytes()).digest()
+def _label_fingerprint(features: Features) -> bytes:
+    """A digest of the class counts: features change with the encoder, labels do not."""
+    counts = torch.bincount(features.labels.flatten()) if len(features.labels) else features.labels
+    return hashlib.sha256(counts.numpy().tobytes()).digest()

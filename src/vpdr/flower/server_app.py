@@ -1,93 +1,98 @@
-"""The server as an app that Flower runs; its results are files, since Flower hands nothing back."""
+"""The Flower server app; its results are files, since Flower returns nothing."""
 
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vpdr.config import RunConfig, load_experiment
+from vpdr.config.load import ExperimentOptions
 from vpdr.errors import InvalidInput, VpdrError
-from vpdr.files import write_atomically
-from vpdr.flower.post import ServerTerms
-from vpdr.flower.serve import serve
-from vpdr.plan import Plan, load_experiment
-from vpdr.plan.experiment import Wishes
-from vpdr.plan.values import fitted
-from vpdr.records.store import json_bytes
+from vpdr.flower.nodes import ServerConfig
+from vpdr.flower.rounds import serve
+from vpdr.io import json_bytes, write_atomically
+from vpdr.validation import coerce
 
 if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.serverapp import Grid, ServerApp
 
-ENDED = "ended.json"  # written last, whatever happened, so that a caller knows when to stop waiting
+
+DONE_FILE = "ended.json"  # written last, after success and failure
 
 
-def server_app(plan_file: Path) -> "ServerApp":
-    """A server for any Flower engine; the run's configuration says where results go and how long to wait."""
+def server_app(config_file: Path) -> "ServerApp":
+    """A Flower server app for one configuration.
+
+    Args:
+        config_file: the configuration as TOML; the `plan.toml` of the app directory.
+
+    Returns:
+        The app. Flower's run config holds `out`, an absolute path for the results, `resume`, and the
+        fields of `ServerConfig` with dashes.
+    """
     from flwr.serverapp import ServerApp
 
     app = ServerApp()
 
     @app.main()
     def main(grid: "Grid", context: "Context") -> None:
-        out = _out(context.run_config)
+        out = _output_dir(context.run_config)
         try:
-            plan = single_plan(str(plan_file))
-            terms = terms_of(context.run_config)
+            config = load_single_config(str(config_file))
+            server_config = parse_server_config(context.run_config)
             resume = bool(context.run_config.get("resume", False))
-            record = serve(grid, plan, out, terms=terms, resume=resume, told=_log)
-            _report(record, out)
+            record = serve(grid, config, out, server_config=server_config, resume=resume, on_message=_log_message)
+            from vpdr.report.html import write_run_report
+
+            write_run_report(record, out)
         except VpdrError as error:
-            _end(out, str(error))
+            _write_done_file(out, str(error))
             raise
-        _end(out, "")
+        _write_done_file(out, "")
 
     return app
 
 
-def single_plan(source: str, settings: tuple[str, ...] = ()) -> Plan:
-    """The one plan of a name or a file; Flower runs one at a time."""
-    experiment = load_experiment(source, Wishes(settings=settings))
-    if not experiment.single:
+def load_single_config(source: str, settings: tuple[str, ...] = ()) -> RunConfig:
+    """The configuration of a preset or file that describes one run with one seed."""
+    experiment = load_experiment(source, ExperimentOptions(settings=settings))
+    if not experiment.is_single_run:
         raise InvalidInput(
-            f"{source} compares {len(experiment.arms)} arms and {len(experiment.seeds)} seeds; Flower runs "
-            "one plan with one seed, such as paper or the plan.toml of a run"
+            f"{source} compares {len(experiment.method_configs)} methods and {len(experiment.seeds)} seeds; "
+            "Flower runs one plan with one seed, such as paper or the plan.toml of a run"
         )
-    return experiment.arms[0].seeded(experiment.seeds[0])
+    return experiment.method_configs[0].with_seed(experiment.seeds[0])
 
 
-def terms_of(config: Mapping[str, Any]) -> ServerTerms:
-    """How long to wait and for whom, from flat settings with dashes, as Flower has them."""
-    found = {}
-    for each in fields(ServerTerms):
-        name = each.name.replace("_", "-")
-        if name in config:
-            found[each.name] = fitted(name, config[name], each.type)
-    return ServerTerms(**found)
+def parse_server_config(run_config: Mapping[str, Any]) -> ServerConfig:
+    """The server settings in Flower's run config."""
+    values = {}
+    for field in fields(ServerConfig):
+        key = field.name.replace("_", "-")
+        if key in run_config:
+            values[field.name] = coerce(key, run_config[key], field.type)
+    return ServerConfig(**values)
 
 
-def _out(config: Mapping[str, Any]) -> Path:
-    out = Path(str(config.get("out", "")))
+def _output_dir(run_config: Mapping[str, Any]) -> Path:
+    out = Path(str(run_config.get("out", "")))
     if not out.is_absolute():
         raise InvalidInput(f"out must be an absolute path on the server's machine, got {str(out)!r}")
     return out
 
 
-def _log(heard: Mapping[str, Any]) -> None:
+def _log_message(entry: Mapping[str, Any]) -> None:
     from logging import INFO
 
     from flwr.supercore import log
 
-    absent = {**heard["missing"], **heard["dropped"], **heard["silent"]}
-    told = ", ".join(f"{name}: {why}" for name, why in absent.items())
-    log(INFO, "message %s: %s answers%s", heard["message"], heard["answered"], f" ({told})" if told else "")
+    absent = {**entry["missing"], **entry["dropped"], **entry["silent"]}
+    reasons = ", ".join(f"{name}: {reason}" for name, reason in absent.items())
+    details = f" ({reasons})" if reasons else ""
+    log(INFO, "message %s: %s answers%s", entry["message"], entry["answered"], details)
 
 
-def _report(record: Mapping[str, Any], out: Path) -> None:
-    from vpdr.report.files import write_run
-
-    write_run(record, out)
-
-
-def _end(out: Path, error: str) -> None:
+def _write_done_file(out: Path, error: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / ENDED, json_bytes({"ok": not error, "error": error}))
+    write_atomically(out / DONE_FILE, json_bytes({"ok": not error, "error": error}))

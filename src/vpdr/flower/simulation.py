@@ -1,133 +1,138 @@
-"""Simulated owners: folders whose policies allow exactly what a plan asks for, and runs over them."""
+"""Runs over Flower on one machine, with node directories whose policies allow exactly this run."""
 
 import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vpdr.data import Manifest
-from vpdr.data.manifest_file import write_manifest
-from vpdr.engines.seats import seats_of
-from vpdr.files import cannot_write, write_atomically
-from vpdr.flower.client_app import HOMES, client_app, home_name
-from vpdr.flower.judgement import selection_cost
-from vpdr.flower.policy import DIVIDED
-from vpdr.flower.post import ServerTerms, TooFew
-from vpdr.flower.serve import Told, serve
-from vpdr.plan.combinations import expected_level
-from vpdr.plan.plan import Plan
-from vpdr.plan.values import merged
-from vpdr.privacy import Noise
-from vpdr.progress import quiet
-from vpdr.records.toml_text import toml_text
+from vpdr.config.config import RunConfig
+from vpdr.config.rules import guarantee_level
+from vpdr.data import Split
+from vpdr.data.split import write_split
+from vpdr.federation.benchmarks import load_clients
+from vpdr.flower.client_app import NODE_DIRS_VAR, client_app, node_dir_name
+from vpdr.flower.nodes import NotEnoughClients, ServerConfig
+from vpdr.flower.policy import SPLIT_ACCOUNTANTS, selection_cost
+from vpdr.flower.rounds import MessageCallback, serve
+from vpdr.io import dump_toml, write_atomically, write_error
+from vpdr.privacy import NoiseOrigin
 from vpdr.rng import Streams
+from vpdr.types import no_progress
+from vpdr.validation import deep_merge
 
 
-def agreeing_policy(plan: Plan, name: str, place: int) -> dict[str, Any]:
-    """The policy of an owner who allows this plan, once."""
+def policy_for_run(config: RunConfig, name: str, position: int) -> dict[str, Any]:
+    """The content of a policy file that allows this run, once."""
+    selection = {}
+    if config.budget.accountant in SPLIT_ACCOUNTANTS:
+        selection = {"selection": selection_cost(config) / config.budget.epsilon}
     return {
         "name": name,
         "budget": {
-            "epsilon": plan.budget.epsilon,
-            "delta": plan.budget.delta,
-            "accountant": plan.budget.accountant,
-            **_apart(plan),
-            "adjacency": plan.budget.adjacency,
+            "epsilon": config.budget.epsilon,
+            "delta": config.budget.delta,
+            "accountant": config.budget.accountant,
+            **selection,
+            "adjacency": config.budget.adjacency,
         },
         "allow": {
-            "mechanisms": [plan.mechanism.kind],
-            "rounds": plan.run.rounds,
-            "guarantee": str(expected_level(plan)),
-            "simulation": plan.release.noise != Noise.SYSTEM,
+            "mechanisms": [config.mechanism.kind],
+            "rounds": config.run.rounds,
+            "guarantee": str(guarantee_level(config)),
+            "simulation": config.release.noise != NoiseOrigin.SYSTEM,
             "metrics": "everything",
         },
         "data": {
-            "place": place,
-            "benchmark": plan.benchmark.kind,
+            "place": position,
+            "benchmark": config.benchmark.kind,
             "settings": {
-                **{key: value for key, value in asdict(plan.benchmark).items() if key != "kind"},
-                "root": _absolute(plan.benchmark.root),
-                "manifest": _absolute(plan.benchmark.manifest),
+                **{key: value for key, value in asdict(config.benchmark).items() if key != "kind"},
+                "root": _absolute_path(config.benchmark.root),
+                "manifest": _absolute_path(config.benchmark.manifest),
             },
-            "weights": plan.model.weights,
-            "device": plan.run.device,
+            "weights": config.model.weights,
+            "device": config.run.device,
         },
     }
 
 
-def _apart(plan: Plan) -> dict[str, float]:
-    """The part of ε that the plan spends on selections, where the accountant needs it set apart."""
-    if plan.budget.accountant not in DIVIDED:
-        return {}
-    return {"selection": selection_cost(plan) / plan.budget.epsilon}
-
-
-def _absolute(path: str) -> str:
-    """Nodes have working folders of their own."""
+def _absolute_path(path: str) -> str:
+    """An absolute path, since nodes may have other working directories."""
     return str(Path(path).expanduser().resolve()) if path else ""
 
 
-def simulated_homes(plan: Plan, root: Path) -> list[Path]:
-    """A folder for each client of the plan's benchmark; one that is there already keeps its ledger."""
-    seats = seats_of(plan, Streams(plan.run.seed), quiet)
-    names, places = sorted(seats.clients), list(seats.clients)
-    homes = [root / home_name(part) for part in range(len(names))]
-    for home, name in zip(homes, names, strict=True):
+def create_simulated_nodes(config: RunConfig, root: Path) -> list[Path]:
+    """A directory for each client of the run's benchmark; existing ones keep policy and ledger."""
+    setups = load_clients(config, Streams(config.run.seed), no_progress)
+    names, positions = sorted(setups.clients), list(setups.clients)
+    node_dirs = [root / node_dir_name(index) for index in range(len(names))]
+    for node_dir, name in zip(node_dirs, names, strict=True):
         try:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            node_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise cannot_write(home, error) from error
-        if not (home / "policy.toml").exists():
-            settled = _settled(plan, seats.manifest, root)
-            text = toml_text(agreeing_policy(settled, name, places.index(name)))
-            write_atomically(home / "policy.toml", text.encode(), mode=0o600)
-    return homes
+            raise write_error(node_dir, error) from error
+        if not (node_dir / "policy.toml").exists():
+            local_config = _with_stored_split(config, setups.split, root)
+            text = dump_toml(policy_for_run(local_config, name, positions.index(name)))
+            write_atomically(node_dir / "policy.toml", text.encode(), mode=0o600)
+    return node_dirs
 
 
-def _settled(plan: Plan, manifest: Manifest | None, root: Path) -> Plan:
-    """The plan with its division as a file of the owners, for whom it is drawn once."""
-    if manifest is None or plan.benchmark.manifest:
-        return plan
+def _with_stored_split(config: RunConfig, split: Split | None, root: Path) -> RunConfig:
+    """The configuration with its split as a file, which all simulated owners share."""
+    if split is None or config.benchmark.manifest:
+        return config
     file = root / "manifest.json"
     if not file.exists():
-        write_manifest(file, manifest)
-    return Plan.from_data(merged(plan.to_data(), {"benchmark": {"manifest": str(file)}}))
+        write_split(file, split)
+    return RunConfig.from_dict(deep_merge(config.to_dict(), {"benchmark": {"manifest": str(file)}}))
 
 
 def simulate_in_process(
-    plan: Plan, out: Path, *, resume: bool = False, told: Told = lambda _: None
+    config: RunConfig, out: Path, *, resume: bool = False, on_message: MessageCallback = lambda _: None
 ) -> dict[str, Any]:
-    """The plan over Flower's messages, all in this process; the numbers are those of `vpdr run`."""
+    """Run a configuration over Flower's messages in this process.
+
+    Args:
+        config: the run.
+        out: directory of the results; `out/nodes` holds the node directories.
+        resume: continue the run in `out`.
+        on_message: called with the log entry of each message.
+
+    Returns:
+        The record; its numbers equal those of `vpdr run`.
+    """
     from vpdr.flower.grid import InProcessGrid
 
-    homes = simulated_homes(plan, out / "nodes")
-    grid = InProcessGrid(client_app(), homes)
-    terms = ServerTerms(clients=len(homes), minimum=len(homes), patience=0.0)
-    return serve(grid, plan, out, terms=terms, resume=resume, told=told)
+    node_dirs = create_simulated_nodes(config, out / "nodes")
+    grid = InProcessGrid(client_app(), node_dirs)
+    server_config = ServerConfig(clients=len(node_dirs), minimum=len(node_dirs), patience=0.0)
+    return serve(grid, config, out, server_config=server_config, resume=resume, on_message=on_message)
 
 
 def simulate_on_ray(
-    plan: Plan, out: Path, *, resume: bool = False, told: Told = lambda _: None, cores: int = 0
+    config: RunConfig, out: Path, *, resume: bool = False, on_message: MessageCallback = lambda _: None, cores: int = 0
 ) -> dict[str, Any]:
-    """The same with Flower's simulation engine: clients in Ray's worker processes."""
+    """As `simulate_in_process`, with Flower's simulation engine: clients run in Ray's worker processes."""
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
-    homes = simulated_homes(plan, out / "nodes")
-    terms = ServerTerms(clients=len(homes), minimum=len(homes))
-    found: list[dict[str, Any]] = []
+    node_dirs = create_simulated_nodes(config, out / "nodes")
+    server_config = ServerConfig(clients=len(node_dirs), minimum=len(node_dirs))
+    records: list[dict[str, Any]] = []
     app = ServerApp()
 
     @app.main()
     def main(grid: Any, _: Any) -> None:
-        found.append(serve(grid, plan, out, terms=terms, resume=resume, told=told))
+        record = serve(grid, config, out, server_config=server_config, resume=resume, on_message=on_message)
+        records.append(record)
 
-    os.environ[HOMES] = str((out / "nodes").resolve())  # Ray's workers inherit it
+    os.environ[NODE_DIRS_VAR] = str((out / "nodes").resolve())  # Ray's workers inherit it
     resources: dict[str, dict[str, Any]] = {
         "init_args": {"num_cpus": cores or os.cpu_count() or 1, "include_dashboard": False},
         "client_resources": {"num_cpus": 1},
     }
-    run_simulation(app, client_app(), num_supernodes=len(homes), backend_config=resources)
-    if not found:
-        raise TooFew("the simulation ended without a result; its own messages say why")
-    return found[0]
+    run_simulation(app, client_app(), num_supernodes=len(node_dirs), backend_config=resources)
+    if not records:
+        raise NotEnoughClients("the simulation ended without a result; see its messages above")
+    return records[0]

@@ -1,8 +1,8 @@
-"""One file per ProtoPFL framework: how prototypes are made, merged and used."""
+"""ProtoPFL frameworks, one file for each paper: client summary, server aggregation and client loss."""
 
 from typing import Any
 
-from vpdr.frameworks.base import Framework, Now, Path, ServerMemory, View
+from vpdr.frameworks.base import FeatureMap, Framework, FrameworkBase, FrameworkState, PredictionInputs, ServerContext
 from vpdr.frameworks.fedpcl import FedPcl
 from vpdr.frameworks.fedplvm import FedPlvm
 from vpdr.frameworks.fedproto import FedProto
@@ -10,29 +10,34 @@ from vpdr.frameworks.fedtgp import FedTgp
 from vpdr.frameworks.fpl import Fpl
 from vpdr.frameworks.local import Local
 from vpdr.frameworks.mpft import Mpft
+from vpdr.registry import Registry
 
-FRAMEWORKS: dict[str, type[Framework[Any]]] = {
-    "local": Local,
-    "fedproto": FedProto,
-    "fedpcl": FedPcl,
-    "fpl": Fpl,
-    "fedplvm": FedPlvm,
-    "fedtgp": FedTgp,
-    "mpft": Mpft,
-}
+FRAMEWORKS: Registry[type[Framework[Any]]] = Registry(
+    "framework",
+    {
+        "local": Local,
+        "fedproto": FedProto,
+        "fedpcl": FedPcl,
+        "fpl": Fpl,
+        "fedplvm": FedPlvm,
+        "fedtgp": FedTgp,
+        "mpft": Mpft,
+    },
+)
 
 __all__ = [
     "FRAMEWORKS",
+    "FeatureMap",
     "FedPcl",
     "FedPlvm",
     "FedProto",
     "FedTgp",
     "Fpl",
     "Framework",
+    "FrameworkBase",
+    "FrameworkState",
     "Local",
     "Mpft",
-    "Now",
-    "Path",
-    "ServerMemory",
-    "View",
+    "PredictionInputs",
+    "ServerContext",
 ]

@@ -1,164 +1,245 @@
-"""What every ProtoPFL framework is: how prototypes are made, merged and used."""
+"""The interface of a ProtoPFL framework, and two base classes that most frameworks share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.privacy.terms import EncoderKind
+from vpdr.privacy.ledger import EncoderKind
 from vpdr.prototypes import Summariser
 from vpdr.rng import Streams
-from vpdr.types import Losses, Prototypes, Step, Summary
+from vpdr.types import Losses, Prototypes, Summary, TrainBatch
 
 Broadcast = TypeVar("Broadcast")
+AnyFramework = TypeVar("AnyFramework", bound="FrameworkBase")
 
-ServerMemory: TypeAlias = dict[str, Any]
-"""Tensors, numbers and nested dicts of them: it is saved with every checkpoint."""
+FrameworkState: TypeAlias = dict[str, Any]
+"""Server state between rounds: tensors, numbers and nested dicts of them. It is saved in checkpoints."""
 
-Path: TypeAlias = Callable[[Float[Tensor, "n d"]], Float[Tensor, "n d"]]
-"""Public features to others of the same dimension, each row on its own; differentiable."""
+FeatureMap: TypeAlias = Callable[[Float[Tensor, "n d"]], Float[Tensor, "n d"]]
+"""A differentiable map of frozen features to features of the same dimension, row by row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Now:
-    """What a server may know besides the uploads; all of it is public."""
+class ServerContext:
+    """Public inputs of the server besides the uploads.
 
-    t: int
+    Args:
+        round: the current round, from 1.
+        classes: number of classes.
+        dim: dimension of the uploaded prototypes.
+        streams: random streams of the run.
+        weights: public weight of each client and class; row i belongs to uploads[i], all ones is uniform.
+    """
+
+    round: int
     classes: int
     dim: int
     streams: Streams
-    weights: Float[Tensor, "m c"]  # row i belongs to uploads[i]; all ones: uniform
+    weights: Float[Tensor, "m c"]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What a client knows when it predicts. Private: never leaves the client."""
+class PredictionInputs:
+    """Inputs of a client's prediction. Private: they never leave the client.
 
-    features: Float[Tensor, "b d"]  # raw, without soft clipping
-    logits: Float[Tensor, "b c"]  # of its own head on these features
-    own: Summary  # clean class means of its training features
+    Args:
+        features: features of the client's encoder, without soft clipping.
+        logits: output of the client's head on these features.
+        own_class_means: class means of the client's training features, without noise.
+    """
+
+    features: Float[Tensor, "b d"]
+    logits: Float[Tensor, "b c"]
+    own_class_means: Summary
 
 
 @runtime_checkable
 class Framework(Protocol[Broadcast]):
-    """How clients summarise, what the server makes of it, and what a client then learns from it.
+    """A ProtoPFL framework: client summary (Eq. 2), server aggregation (Eq. 3) and client loss (L_BASE).
 
-    Guarantee: the server side sees prototypes that were released and numbers that are public, nothing
-    else, so a broadcast is post-processing and costs no privacy.
+    A framework of your own is a frozen dataclass that derives from `FrameworkBase` and is added with
+    `FRAMEWORKS.register(name, cls)` or by an entry point of the group `vpdr.frameworks`. The fields of the
+    dataclass are its settings `framework.<name>.<field>`.
+
+    Guarantee: the server side receives released prototypes and public numbers only, so a broadcast is
+    post-processing and costs no privacy.
     """
 
-    @property
-    def summarise(self) -> Summariser:
-        """Client side (Eq. 2)."""
-        ...
+    @classmethod
+    def from_config(cls, options: Mapping[str, Any]) -> "Framework[Broadcast]":
+        """Make the framework from its settings in a config.
 
-    @property
-    def encoder(self) -> EncoderKind:
-        """Which path's features are released."""
-        ...
+        Args:
+            options: settings by field name.
 
-    @property
-    def uploads(self) -> bool:
-        """Whether clients send anything at all."""
-        ...
-
-    @property
-    def by_sample(self) -> bool:
-        """Whether the loss, given the broadcast, is a mean of functions of one sample each."""
-        ...
-
-    def transcript(self) -> "Framework[Broadcast] | None":
-        """The same framework with clients that release on the path it broadcasts; None if it has no path."""
-        ...
-
-    def path(self, broadcast: Broadcast) -> Path | None:
-        """The path on which a client that heard this releases, or None where it is the public one.
-
-        Guarantee: a function of the broadcast alone, so nothing but earlier releases has shaped it.
+        Raises:
+            InvalidInput: a value is out of range.
         """
         ...
 
-    def start(self, now: Now) -> ServerMemory:
-        """What the server remembers before the first round."""
+    @property
+    def summariser(self) -> Summariser:
+        """How a client turns features into prototypes (Eq. 2)."""
         ...
 
-    def generate(
-        self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
-    ) -> tuple[Broadcast, ServerMemory]:
-        """Server side (Eq. 3): the broadcast and a new memory; the given one stays as it is."""
+    @property
+    def encoder_kind(self) -> EncoderKind:
+        """Which encoder's features are released."""
         ...
 
-    def losses(self, step: Step, broadcast: Broadcast) -> Losses:
-        """Client side: the weighted terms of L_BASE by name; their sum is L_BASE."""
+    @property
+    def has_uploads(self) -> bool:
+        """Whether clients upload anything."""
         ...
 
-    def predict(self, view: View, broadcast: Broadcast) -> Int[Tensor, " b"]:
-        """The label that a personalised model gives to each sample."""
+    @property
+    def loss_is_per_sample(self) -> bool:
+        """Whether the loss, given the broadcast, is a mean of functions of one sample each (for DP-SGD)."""
         ...
 
-    def evidence(self, view: View) -> Float[Tensor, "b c"]:
-        """Scores of each class by what the client has learnt itself: logits of a softmax."""
+    def with_broadcast_features(self) -> "Framework[Broadcast] | None":
+        """The same framework with releases from broadcast features; None if it broadcasts no feature map."""
         ...
 
-    def anchors(self, broadcast: Broadcast) -> Prototypes | None:
-        """The global prototypes in a broadcast, or None where there are none."""
+    def feature_map(self, broadcast: Broadcast) -> FeatureMap | None:
+        """The map from frozen features to those that a client releases after this broadcast.
+
+        Returns:
+            The map, or None if the frozen features are released as they are.
+
+        Guarantee: a function of the broadcast alone, so it depends on data through earlier releases only.
+        """
         ...
 
-    def opinion(self, public: Float[Tensor, "b d"], broadcast: Broadcast) -> Float[Tensor, "b c"] | None:
-        """Scores of public features by a model in a broadcast, or None where there is none."""
+    def init_state(self, context: ServerContext) -> FrameworkState:
+        """The server state before the first round."""
+        ...
+
+    def aggregate(
+        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
+    ) -> tuple[Broadcast, FrameworkState]:
+        """Aggregate the uploads of a round on the server (Eq. 3).
+
+        Args:
+            uploads: the released prototypes, one set for each client.
+            state: the server state after the last round; it is not changed.
+            context: public inputs of the round.
+
+        Returns:
+            The broadcast and the new server state.
+
+        Raises:
+            InvalidInput: an upload or the weights do not fit, or hold NaN or infinity.
+        """
+        ...
+
+    def losses(self, batch: TrainBatch, broadcast: Broadcast) -> Losses:
+        """The weighted terms of the client loss by name; their sum is L_BASE."""
+        ...
+
+    def predict(self, inputs: PredictionInputs, broadcast: Broadcast) -> Int[Tensor, " b"]:
+        """The label that the personalised model predicts for each sample."""
+        ...
+
+    def personal_logits(self, inputs: PredictionInputs) -> Float[Tensor, "b c"]:
+        """Class logits from the client's own model alone."""
+        ...
+
+    def global_prototypes(self, broadcast: Broadcast) -> Prototypes | None:
+        """The global prototypes in a broadcast, or None if it holds none."""
+        ...
+
+    def broadcast_logits(
+        self, frozen_features: Float[Tensor, "b d"], broadcast: Broadcast
+    ) -> Float[Tensor, "b c"] | None:
+        """Class logits from a model in the broadcast, or None if it holds none."""
         ...
 
     def pack(self, broadcast: Broadcast) -> dict[str, Tensor]:
-        """The broadcast as named arrays, for any wire."""
+        """The broadcast as named arrays."""
         ...
 
     def unpack(self, arrays: Mapping[str, Tensor]) -> Broadcast:
-        """What `pack` was given, bit for bit."""
+        """The inverse of `pack`, bit for bit.
+
+        Raises:
+            InvalidInput: the arrays are no broadcast of this framework.
+        """
         ...
 
 
-class Ordinary:
-    """What most frameworks share: personal features, a server without memory, the head predicts."""
+class FrameworkBase:
+    """Defaults that most frameworks share: personal encoder, server without state, prediction by the head."""
+
+    has_uploads: ClassVar[bool] = True  # clients upload in every round
+    loss_is_per_sample: ClassVar[bool] = False  # false unless the framework declares it: DP-SGD relies on it
 
     __slots__ = ()
 
+    @classmethod
+    def from_config(cls: type[AnyFramework], options: Mapping[str, Any]) -> AnyFramework:
+        """Make the framework from its settings, by field name."""
+        return cls(**options)
+
     @property
-    def encoder(self) -> EncoderKind:
-        """Features of the client's own, privately trained encoder."""
+    def encoder_kind(self) -> EncoderKind:
+        """Features of the client's own encoder."""
         return EncoderKind.PERSONAL
 
-    @property
-    def uploads(self) -> bool:
-        """Every round starts with what the clients send."""
-        return True
-
-    @property
-    def by_sample(self) -> bool:
-        """No, unless a framework says so itself: private training believes it."""
-        return False
-
-    def transcript(self) -> Framework[Any] | None:
-        """There is no path in what is broadcast."""
+    def with_broadcast_features(self) -> Framework[Any] | None:
+        """No feature map is broadcast."""
         return None
 
-    def path(self, broadcast: Any) -> Path | None:
-        """Releases do not depend on what was heard."""
+    def feature_map(self, broadcast: Any) -> FeatureMap | None:
+        """No feature map is broadcast."""
         return None
 
-    def start(self, now: Now) -> ServerMemory:
-        """Nothing to remember."""
+    def init_state(self, context: ServerContext) -> FrameworkState:
+        """No server state."""
         return {}
 
-    def predict(self, view: View, broadcast: Any) -> Int[Tensor, " b"]:
-        """The client's own head decides."""
-        return view.logits.argmax(dim=1)
+    def predict(self, inputs: PredictionInputs, broadcast: Any) -> Int[Tensor, " b"]:
+        """The class with the largest logit of the client's head."""
+        return inputs.logits.argmax(dim=1)
 
-    def evidence(self, view: View) -> Float[Tensor, "b c"]:
-        """What the client's own head says."""
-        return view.logits
+    def personal_logits(self, inputs: PredictionInputs) -> Float[Tensor, "b c"]:
+        """The logits of the client's head."""
+        return inputs.logits
 
-    def opinion(self, public: Float[Tensor, "b d"], broadcast: Any) -> Float[Tensor, "b c"] | None:
-        """There is no model in what is broadcast."""
+    def broadcast_logits(self, frozen_features: Float[Tensor, "b d"], broadcast: Any) -> Float[Tensor, "b c"] | None:
+        """No model is broadcast."""
         return None
+
+
+class SinglePrototypeSet(FrameworkBase):
+    """Base class of frameworks whose broadcast is one set of prototypes."""
+
+    __slots__ = ()
+
+    def global_prototypes(self, broadcast: Prototypes) -> Prototypes | None:
+        """The broadcast itself."""
+        return broadcast
+
+    def pack(self, broadcast: Prototypes) -> dict[str, Tensor]:
+        """The global prototypes as named arrays."""
+        return prototypes_to_arrays("global", broadcast)
+
+    def unpack(self, arrays: Mapping[str, Tensor]) -> Prototypes:
+        """The global prototypes from named arrays."""
+        return prototypes_from_arrays("global", arrays)
+
+
+def prototypes_to_arrays(prefix: str, prototypes: Prototypes) -> dict[str, Tensor]:
+    """The arrays of a set of prototypes, with names that start with the prefix and a dot."""
+    return {f"{prefix}.{name}": array for name, array in prototypes.to_arrays().items()}
+
+
+def prototypes_from_arrays(prefix: str, arrays: Mapping[str, Tensor]) -> Prototypes:
+    """The inverse of `prototypes_to_arrays`; arrays with other prefixes are ignored."""
+    start = f"{prefix}."
+    return Prototypes.from_arrays(
+        {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+    )

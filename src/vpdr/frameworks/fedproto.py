@@ -1,40 +1,50 @@
-"""FedProto (Tan et al., AAAI 2022): share class means, stay close to their average."""
+"""FedProto (Tan et al., AAAI 2022): global class means, and alignment of features with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from vpdr.checks import not_negative
-from vpdr.frameworks import ops
-from vpdr.frameworks.base import Now, ServerMemory
-from vpdr.frameworks.denoise import cleaned, told_with
-from vpdr.frameworks.one_set import OneSet
-from vpdr.frameworks.pool import pool
+from vpdr.frameworks.aggregation import denoise_uploads, pool_uploads, with_reliability
+from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
+from vpdr.frameworks.losses import alignment_loss, cross_entropy
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Losses, Prototypes, Step
+from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.validation import not_negative
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedProto(OneSet):
-    """One global prototype per class, and a pull of every feature towards that of its own class."""
+class FedProto(SinglePrototypeSet):
+    """One global prototype for each class; every feature is aligned with that of its own class.
 
-    weight: float = 0.1  # λ
-    summarise: Summariser = ClassMeans()
+    Args:
+        weight: λ, the weight of the alignment loss.
+        summariser: how clients make prototypes.
+
+    >>> import torch
+    >>> from vpdr.rng import Streams
+    >>> uploads = [Prototypes(torch.full((2, 3), value), torch.tensor([0, 1])) for value in (1.0, 3.0)]
+    >>> context = ServerContext(round=1, classes=2, dim=3, streams=Streams(0), weights=torch.ones(2, 2))
+    >>> framework = FedProto(weight=0.1)
+    >>> broadcast, state = framework.aggregate(uploads, framework.init_state(context), context)
+    >>> broadcast.labels.tolist(), broadcast.vectors[0].tolist()
+    ([0, 1], [2.0, 2.0, 2.0])
+    """
+
+    loss_is_per_sample: ClassVar[bool] = True  # each sample is aligned with the prototype of its own label
+
+    weight: float = 0.1
+    summariser: Summariser = ClassMeans()
 
     def __post_init__(self) -> None:
         not_negative(weight=self.weight)
 
-    def generate(
-        self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
-    ) -> tuple[Prototypes, ServerMemory]:
+    def aggregate(
+        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
+    ) -> tuple[Prototypes, FrameworkState]:
         """The weighted average of each class over the clients that uploaded it (Eq. 3, K = 1)."""
-        overall = cleaned(pool(uploads, now), now.classes).overall
-        return told_with(overall, overall), memory
+        averages = denoise_uploads(pool_uploads(uploads, context), context.classes).class_prototypes
+        return with_reliability(averages, averages), state
 
-    @property
-    def by_sample(self) -> bool:
-        """Each sample is pulled by its own label's anchor."""
-        return True
-
-    def losses(self, step: Step, broadcast: Prototypes) -> Losses:
-        """Cross-entropy, and the pull."""
-        return {"task": ops.task(step), "align": self.weight * ops.pull(step, broadcast)}
+    def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
+        """Cross-entropy and alignment."""
+        return {"task": cross_entropy(batch), "align": self.weight * alignment_loss(batch, broadcast)}

@@ -2,98 +2,111 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.checks import not_negative, positive
-from vpdr.frameworks import ops
-from vpdr.frameworks.base import Now, ServerMemory
-from vpdr.frameworks.denoise import cleaned, told_with
-from vpdr.frameworks.one_set import OneSet
-from vpdr.frameworks.pool import pool
-from vpdr.frameworks.training import Parameters, batches, descend, frozen, linear, trainable
+from vpdr.frameworks.aggregation import (
+    class_averages,
+    class_weights,
+    denoise_uploads,
+    pool_uploads,
+    to_float32_without_variances,
+    with_reliability,
+)
+from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
+from vpdr.frameworks.losses import alignment_loss, cross_entropy
+from vpdr.frameworks.server_optim import Parameters, detached, init_linear, sgd_step, shuffled_batches, with_grad
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Losses, Prototypes, Step
+from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.validation import not_negative, positive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedTgp(OneSet):
-    """A generator that lives on the server from the first round to the last, one output per class."""
+class FedTgp(SinglePrototypeSet):
+    """A generator with one output for each class, which the server trains over all rounds.
 
-    weight: float = 1.0  # λ
+    Args:
+        weight: λ, the weight of the alignment loss.
+        epochs: server epochs in each round.
+        server_lr: learning rate of the server's SGD.
+        batch: server batch size.
+        threshold: upper bound of the margin.
+        summariser: how clients make prototypes.
+    """
+
+    loss_is_per_sample: ClassVar[bool] = True  # each sample is aligned with the prototype of its own label
+
+    weight: float = 1.0
     epochs: int = 100
     server_lr: float = 1e-3
     batch: int = 256
-    threshold: float = 100.0  # the margin never exceeds it
-    summarise: Summariser = ClassMeans()
+    threshold: float = 100.0
+    summariser: Summariser = ClassMeans()
 
     def __post_init__(self) -> None:
         not_negative(weight=self.weight, epochs=self.epochs, threshold=self.threshold)
         positive(server_lr=self.server_lr, batch=self.batch)
 
-    def start(self, now: Now) -> ServerMemory:
-        """A random generator, and no class seen."""
-        rng = now.streams.draw("fedtgp/start")
-        generator = {"embedding": torch.randn(now.classes, now.dim, generator=rng)}
-        generator |= linear("hidden", (now.dim, now.dim), rng) | linear("out", (now.dim, now.dim), rng)
-        return {"generator": generator, "seen": torch.zeros(now.classes, dtype=torch.bool)}
+    def init_state(self, context: ServerContext) -> FrameworkState:
+        """A random generator, and no uploaded class."""
+        rng = context.streams.generator("fedtgp/start")
+        generator = {"embedding": torch.randn(context.classes, context.dim, generator=rng)}
+        generator |= init_linear("hidden", (context.dim, context.dim), rng)
+        generator |= init_linear("out", (context.dim, context.dim), rng)
+        return {"generator": generator, "seen": torch.zeros(context.classes, dtype=torch.bool)}
 
-    def generate(
-        self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
-    ) -> tuple[Prototypes, ServerMemory]:
+    def aggregate(
+        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
+    ) -> tuple[Prototypes, FrameworkState]:
         """Train on the uploads, then broadcast the classes that were ever uploaded (Eq. 3, K = 1)."""
-        clear = cleaned(pool(uploads, now), now.classes)
-        told = ops.single(clear.each)
-        seen = memory["seen"].index_fill(0, told.labels, True)
-        generator = memory["generator"]
-        if len(told.labels):
-            generator = self._trained(generator, told, now)
-        labels = seen.nonzero()[:, 0]
-        made = Prototypes(_outputs(generator)[labels], labels)
-        return told_with(made, clear.overall), {"generator": generator, "seen": seen}
+        denoised = denoise_uploads(pool_uploads(uploads, context), context.classes)
+        prototypes = to_float32_without_variances(denoised.prototypes)
+        generator, uploaded = state["generator"], state["seen"].index_fill(0, prototypes.labels, True)
+        if len(prototypes.labels):
+            generator = self._train_generator(generator, prototypes, context)
+        labels = uploaded.nonzero()[:, 0]
+        generated = Prototypes(_generate_prototypes(generator)[labels], labels)
+        new_state = {"generator": generator, "seen": uploaded}
+        return with_reliability(generated, denoised.class_prototypes), new_state
 
-    def _trained(self, generator: Parameters, told: Prototypes, now: Now) -> Parameters:
-        """Gradient descent on the cross-entropy of negative distances."""
-        rng = now.streams.draw("fedtgp/shuffle", t=now.t)
-        gap = margin(told, self.threshold)
-        working = trainable(generator)
+    def _train_generator(self, generator: Parameters, prototypes: Prototypes, context: ServerContext) -> Parameters:
+        """SGD on the cross-entropy of negative distances, with the margin added to the own class."""
+        rng = context.streams.generator("fedtgp/shuffle", round=context.round)
+        margin = adaptive_margin(prototypes, self.threshold)
+        parameters = with_grad(generator)
         for _ in range(self.epochs):
-            for rows in batches(len(told.labels), self.batch, rng):
-                labels = told.labels[rows]
-                apart = distances(told.vectors[rows], _outputs(working))
-                apart = apart + gap * F.one_hot(labels, now.classes)
-                descend(working, F.cross_entropy(-apart, labels), self.server_lr)
-        return frozen(working)
+            for rows in shuffled_batches(len(prototypes.labels), self.batch, rng):
+                labels = prototypes.labels[rows]
+                distances = euclidean_distances(prototypes.vectors[rows], _generate_prototypes(parameters))
+                distances = distances + margin * F.one_hot(labels, context.classes)
+                sgd_step(parameters, F.cross_entropy(-distances, labels), self.server_lr)
+        return detached(parameters)
 
-    @property
-    def by_sample(self) -> bool:
-        """Each sample is pulled by its own label's anchor."""
-        return True
-
-    def losses(self, step: Step, broadcast: Prototypes) -> Losses:
-        """Cross-entropy, and the pull to the trained prototype of the own class."""
-        return {"task": ops.task(step), "align": self.weight * ops.pull(step, broadcast)}
+    def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
+        """Cross-entropy, and alignment with the trained prototype of the own class."""
+        return {"task": cross_entropy(batch), "align": self.weight * alignment_loss(batch, broadcast)}
 
 
-def _outputs(generator: Parameters) -> Float[Tensor, "c d"]:
-    """One prototype for each class, known or not."""
+def _generate_prototypes(generator: Parameters) -> Float[Tensor, "c d"]:
+    """One prototype for each class, uploaded or not."""
     hidden = F.linear(generator["embedding"], generator["hidden.weight"], generator["hidden.bias"]).relu()
     return F.linear(hidden, generator["out.weight"], generator["out.bias"])
 
 
-def distances(points: Float[Tensor, "p d"], targets: Float[Tensor, "c d"]) -> Float[Tensor, "p c"]:
-    """Euclidean distances; rounding must not make a square negative, nor a slope infinite."""
+def euclidean_distances(points: Float[Tensor, "p d"], targets: Float[Tensor, "c d"]) -> Float[Tensor, "p c"]:
+    """Euclidean distances; squares are at least 1e-12, so that the gradient is finite."""
     squares = points.square().sum(dim=1, keepdim=True) + targets.square().sum(dim=1)
     return (squares - 2 * points @ targets.T).clamp(min=1e-12).sqrt()
 
 
-def margin(told: Prototypes, threshold: float) -> float:
+def adaptive_margin(prototypes: Prototypes, threshold: float) -> float:
     """The largest distance from a class mean to the nearest other one, but at most the threshold."""
-    means = ops.average(told, ops.combined_weights(told, torch.ones(len(told.labels))))
+    means = class_averages(prototypes, class_weights(prototypes, torch.ones(len(prototypes.labels))))
     if len(means.labels) < 2:
         return threshold
-    between = torch.cdist(means.vectors, means.vectors).fill_diagonal_(torch.inf)
-    return min(float(between.min(dim=1).values.max()), threshold)
+    distances = torch.cdist(means.vectors, means.vectors).fill_diagonal_(torch.inf)
+    return min(float(distances.min(dim=1).values.max()), threshold)

@@ -1,55 +1,53 @@
-"""No exchange at all: the control that every comparison needs."""
+"""Local training without any exchange: the baseline of every comparison."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
-from vpdr.frameworks import ops
-from vpdr.frameworks.base import Now, Ordinary, ServerMemory
+from vpdr.frameworks.base import FrameworkBase, FrameworkState, ServerContext
+from vpdr.frameworks.losses import cross_entropy
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Losses, Prototypes, Step
+from vpdr.types import Losses, Prototypes, TrainBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
-    """A broadcast that says nothing."""
+class EmptyBroadcast:
+    """A broadcast without content."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Local(Ordinary):
-    """Every client learns from its own data only."""
+class Local(FrameworkBase):
+    """Every client trains on its own data only.
 
-    summarise: Summariser = ClassMeans()
+    Args:
+        summariser: unused, since nothing is uploaded.
+    """
 
-    @property
-    def uploads(self) -> bool:
-        """Nothing leaves a client, so nothing is charged."""
-        return False
+    has_uploads: ClassVar[bool] = False  # nothing leaves a client, so nothing is charged
+    loss_is_per_sample: ClassVar[bool] = True  # cross-entropy is a mean over samples
 
-    def generate(
-        self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
-    ) -> tuple[Silence, ServerMemory]:
-        """Whatever is uploaded is ignored."""
-        return Silence(), memory
+    summariser: Summariser = ClassMeans()
 
-    @property
-    def by_sample(self) -> bool:
-        """Cross-entropy is a mean over samples."""
-        return True
+    def aggregate(
+        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
+    ) -> tuple[EmptyBroadcast, FrameworkState]:
+        """Ignore the uploads."""
+        return EmptyBroadcast(), state
 
-    def losses(self, step: Step, broadcast: Silence) -> Losses:
+    def losses(self, batch: TrainBatch, broadcast: EmptyBroadcast) -> Losses:
         """Cross-entropy."""
-        return {"task": ops.task(step)}
+        return {"task": cross_entropy(batch)}
 
-    def anchors(self, broadcast: Silence) -> Prototypes | None:
-        """There are none."""
+    def global_prototypes(self, broadcast: EmptyBroadcast) -> Prototypes | None:
+        """None."""
         return None
 
-    def pack(self, broadcast: Silence) -> dict[str, Tensor]:
+    def pack(self, broadcast: EmptyBroadcast) -> dict[str, Tensor]:
         """No arrays."""
         return {}
 
-    def unpack(self, arrays: Mapping[str, Tensor]) -> Silence:
+    def unpack(self, arrays: Mapping[str, Tensor]) -> EmptyBroadcast:
         """No arrays."""
-        return Silence()
+        return EmptyBroadcast()

@@ -1,175 +1,239 @@
-"""MPFT (Zhang et al., 2025): the server fine-tunes an adapter and a head, clients learn from both."""
+"""MPFT (Zhang et al., 2025): the server fine-tunes an adapter and a head, clients distil from both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.checks import fraction, not_negative, positive
-from vpdr.frameworks import ops
-from vpdr.frameworks.base import Now, Ordinary, Path, ServerMemory
-from vpdr.frameworks.denoise import cleaned
-from vpdr.frameworks.pool import pool
-from vpdr.frameworks.teacher import HEAD, TRUST, Teacher, adapted, check_teacher, known_trust, scores
-from vpdr.frameworks.training import (
+from vpdr.errors import InvalidInput
+from vpdr.frameworks.aggregation import denoise_uploads, pool_uploads, to_float32_without_variances
+from vpdr.frameworks.base import FeatureMap, FrameworkBase, FrameworkState, ServerContext
+from vpdr.frameworks.losses import class_reliability, cross_entropy, weighted_mean, zero_loss
+from vpdr.frameworks.server_optim import (
     AdamW,
     Parameters,
-    batches,
-    dropout,
-    frozen,
-    linear,
-    trainable,
-    uniform,
+    detached,
+    dropout_mask,
+    init_linear,
+    init_uniform,
+    shuffled_batches,
+    with_grad,
 )
-from vpdr.privacy.terms import EncoderKind
+from vpdr.privacy.ledger import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.reduction import mean
-from vpdr.types import Losses, Prototypes, Step
+from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.validation import at_least_0_below_1, not_negative, positive
+
+_RELIABILITY_KEY = "trust"
+_ADAPTER_PARAMETERS = ("down", "up")
+_HEAD_PARAMETERS = ("hidden.weight", "hidden.bias", "out.weight", "out.bias")
+
+
+@dataclass(frozen=True, slots=True)
+class MpftBroadcast:
+    """The parameters of the server's adapter and head; none before the first upload."""
+
+    parameters: Parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mpft(Ordinary):
-    """Prototypes of the frozen encoder are the server's training set.
+class Mpft(FrameworkBase):
+    """The server trains an adapter and a head on prototypes of the frozen encoder.
 
-    `summarise=KMeansClusters(rate=0.1)` gives several prototypes per class, as the paper's table has it.
+    `Mpft(summariser=KMeansClusters(rate=0.1))` uploads several prototypes for each class, as in the paper's
+    table.
 
-    With `on_path` the adapter becomes the path on which clients release. It learns, with the head, from the
-    first round that has uploads; they are of public features, since nothing was broadcast before. From then
-    on it stays as it is, and the head alone goes on learning from uploads that are in the adapter's space
-    already. An upload of a client that had not heard of the adapter says so, and is put through it here.
-    Clients learn from head and adapter on public features either way.
+    With `uses_broadcast_features` clients release features of the server's adapter. Adapter and head are
+    trained in the first round that has uploads; these are of frozen features, since nothing was broadcast
+    before. From then on the adapter is fixed and only the head is trained, on uploads in the adapter's space.
+    The upload of a client without the adapter is marked as such, and the server applies the adapter to it.
+    Clients distil from adapter and head on frozen features in both cases.
+
+    Args:
+        weight: β, the weight of the distillation loss.
+        temperature: T, the temperature of the distillation.
+        kd_tau2: whether the distillation is multiplied by T², as in the released code.
+        epochs: server epochs in each round.
+        batch: server batch size.
+        hidden: hidden width of the server's head.
+        reduction: the adapter's width is the feature dimension divided by this.
+        dropout: dropout rate of the server's training.
+        server_lr: learning rate of the server's AdamW.
+        server_decay: decoupled weight decay of the server's AdamW.
+        summariser: how clients make prototypes.
+        uses_broadcast_features: set by `with_broadcast_features`.
     """
 
-    weight: float = 0.3  # β
-    temperature: float = 4.0  # T
-    kd_tau2: bool = False  # whether the distillation is multiplied by T², as the released code does
+    loss_is_per_sample: ClassVar[bool] = True  # the distillation target of a sample depends on that sample alone
+
+    weight: float = 0.3
+    temperature: float = 4.0
+    kd_tau2: bool = False
     epochs: int = 20
     batch: int = 64
     hidden: int = 512
     reduction: int = 8
     dropout: float = 0.1
     server_lr: float = 1e-3
-    server_decay: float = 1e-5  # of the weights, decoupled
-    summarise: Summariser = ClassMeans()
-    on_path: bool = False  # set by `transcript`
+    server_decay: float = 1e-5
+    summariser: Summariser = ClassMeans()
+    uses_broadcast_features: bool = False
 
     def __post_init__(self) -> None:
         not_negative(weight=self.weight, epochs=self.epochs)
         positive(temperature=self.temperature, batch=self.batch, hidden=self.hidden, reduction=self.reduction)
-        fraction(dropout=self.dropout)
+        at_least_0_below_1(dropout=self.dropout)
         positive(server_lr=self.server_lr)
         not_negative(server_decay=self.server_decay)
 
     @property
-    def encoder(self) -> EncoderKind:
-        """Features that no private sample has touched, or that only earlier releases have shaped."""
-        return EncoderKind.TRANSCRIPT if self.on_path else EncoderKind.PUBLIC
+    def encoder_kind(self) -> EncoderKind:
+        """Frozen features, or features of the broadcast adapter, which depends on earlier releases only."""
+        return EncoderKind.BROADCAST if self.uses_broadcast_features else EncoderKind.PUBLIC
 
-    def transcript(self) -> "Mpft":
-        """The same, with clients that release what the server's adapter shows."""
-        return replace(self, on_path=True)
+    def with_broadcast_features(self) -> "Mpft":
+        """The same framework with releases of the server's adapter features."""
+        return replace(self, uses_broadcast_features=True)
 
-    def path(self, broadcast: Teacher) -> Path | None:
-        """The adapter, as soon as there is one."""
-        if not self.on_path or not broadcast.parameters:
+    def feature_map(self, broadcast: MpftBroadcast) -> FeatureMap | None:
+        """The adapter; None before it is trained."""
+        if not self.uses_broadcast_features or not broadcast.parameters:
             return None
-        return partial(adapted, broadcast.parameters)
+        return partial(apply_adapter, broadcast.parameters)
+
+    def init_state(self, context: ServerContext) -> FrameworkState:
+        """An adapter that is the identity, a random head, and a fresh optimiser."""
+        rng = context.streams.generator("mpft/start")
+        width = max(1, context.dim // self.reduction)
+        model = {
+            "down": init_uniform(width, context.dim, fan_in=context.dim, rng=rng),
+            "up": torch.zeros(context.dim, width),
+        }
+        model |= init_linear("hidden", (self.hidden, context.dim), rng)
+        model |= init_linear("out", (context.classes, self.hidden), rng)
+        return {"model": model, "optimiser": self._optimiser.init_state(model)}
 
     @property
     def _optimiser(self) -> AdamW:
-        return AdamW(rate=self.server_lr, decay=self.server_decay)
+        return AdamW(lr=self.server_lr, weight_decay=self.server_decay)
 
-    def start(self, now: Now) -> ServerMemory:
-        """An adapter that changes nothing, a random head, and an optimiser that has not moved."""
-        rng = now.streams.draw("mpft/start")
-        narrow = max(1, now.dim // self.reduction)
-        model = {
-            "down": uniform(narrow, now.dim, fan_in=now.dim, rng=rng),
-            "up": torch.zeros(now.dim, narrow),
-        }
-        model |= linear("hidden", (self.hidden, now.dim), rng) | linear(
-            "out", (now.classes, self.hidden), rng
-        )
-        return {"model": model, "optimiser": self._optimiser.start(model)}
+    def aggregate(
+        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
+    ) -> tuple[MpftBroadcast, FrameworkState]:
+        """Train the model for some epochs on this round's prototypes (Eq. 3)."""
+        adapter_is_fixed = self.uses_broadcast_features and state["optimiser"]["steps"] > 0
+        if adapter_is_fixed:
+            uploads = [_to_adapter_space(upload, state["model"]) for upload in uploads]
+        denoised = denoise_uploads(pool_uploads(uploads, context), context.classes)
+        prototypes = to_float32_without_variances(denoised.prototypes)
+        if len(prototypes.labels):
+            state = self._train_model(state, prototypes, context, head_only=adapter_is_fixed)
+        if state["optimiser"]["steps"] == 0:
+            return MpftBroadcast({}), state
+        parameters = dict(state["model"])
+        if denoised.class_prototypes.variances is not None:
+            reliability = class_reliability(denoised.class_prototypes, context.classes)
+            parameters[_RELIABILITY_KEY] = reliability.float()
+        return MpftBroadcast(parameters), state
 
-    def generate(
-        self, uploads: Sequence[Prototypes], memory: ServerMemory, now: Now
-    ) -> tuple[Teacher, ServerMemory]:
-        """Some more epochs of the same model on this round's prototypes (Eq. 3)."""
-        settled = self.on_path and memory["optimiser"]["steps"] > 0
-        if settled:
-            uploads = [_lifted(upload, memory["model"]) for upload in uploads]
-        clear = cleaned(pool(uploads, now), now.classes)
-        told = ops.single(clear.each)
-        if len(told.labels):
-            memory = self._trained(memory, told, now, head_only=settled)
-        if memory["optimiser"]["steps"] == 0:
-            return Teacher({}), memory
-        return Teacher({**memory["model"], **known_trust(clear.overall, now.classes)}), memory
-
-    def _trained(self, memory: ServerMemory, told: Prototypes, now: Now, *, head_only: bool) -> ServerMemory:
-        rng = now.streams.draw("mpft/train", t=now.t)
-        optimiser, model = self._optimiser, memory["model"]
-        working = trainable({name: model[name] for name in (HEAD if head_only else model)})
-        state = memory["optimiser"]
+    def _train_model(
+        self, server_state: FrameworkState, prototypes: Prototypes, context: ServerContext, *, head_only: bool
+    ) -> FrameworkState:
+        rng = context.streams.generator("mpft/train", round=context.round)
+        model, optimiser, optimiser_state = server_state["model"], self._optimiser, server_state["optimiser"]
+        trained = with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
         for _ in range(self.epochs):
-            for rows in batches(len(told.labels), self.batch, rng):
-                seen = told.vectors[rows]
+            for rows in shuffled_batches(len(prototypes.labels), self.batch, rng):
+                features = prototypes.vectors[rows]
                 if not head_only:
-                    seen = adapted(working, seen, self._mask(working["down"], rows, rng))
-                logits = scores(working, seen, self._mask(working["hidden.weight"], rows, rng))
-                state = optimiser.step(working, F.cross_entropy(logits, told.labels[rows]), state)
-        return {"model": {**model, **frozen(working)}, "optimiser": state}
+                    mask = dropout_mask((len(rows), len(trained["down"])), self.dropout, rng)
+                    features = apply_adapter(trained, features, mask)
+                mask = dropout_mask((len(rows), len(trained["hidden.weight"])), self.dropout, rng)
+                loss = F.cross_entropy(head_logits(trained, features, mask), prototypes.labels[rows])
+                optimiser_state = optimiser.step(trained, loss, optimiser_state)
+        return {"model": {**model, **detached(trained)}, "optimiser": optimiser_state}
 
-    def _mask(self, layer: Tensor, rows: Tensor, rng: torch.Generator) -> Tensor:
-        """Dropout of a layer's outputs."""
-        return dropout((len(rows), len(layer)), self.dropout, rng)
-
-    @property
-    def by_sample(self) -> bool:
-        """The teacher judges each sample alone."""
-        return True
-
-    def losses(self, step: Step, broadcast: Teacher) -> Losses:
-        """Cross-entropy, and the divergence from the teacher on the frozen path's features."""
+    def losses(self, batch: TrainBatch, broadcast: MpftBroadcast) -> Losses:
+        """Cross-entropy, and the divergence from the server's model on frozen features."""
         model = broadcast.parameters
         if not model:
-            return {"task": ops.task(step), "distil": ops.nothing(step)}
+            return {"task": cross_entropy(batch), "distil": zero_loss(batch)}
         with torch.no_grad():
-            target = (scores(model, adapted(model, step.public)) / self.temperature).log_softmax(dim=1)
-        guess = (step.logits / self.temperature).log_softmax(dim=1)
-        divergence = (target.exp() * (target - guess)).sum(dim=1)
+            teacher_logits = head_logits(model, apply_adapter(model, batch.frozen_features))
+            teacher = (teacher_logits / self.temperature).log_softmax(dim=1)
+        student = (batch.logits / self.temperature).log_softmax(dim=1)
+        divergence = (teacher.exp() * (teacher - student)).sum(dim=1)
         scale = self.weight * (self.temperature**2 if self.kd_tau2 else 1.0)
-        if TRUST in model:
-            divergence = divergence * model[TRUST][step.labels]
-        return {"task": ops.task(step), "distil": scale * mean(divergence, step.weights)}
+        if _RELIABILITY_KEY in model:
+            divergence = divergence * model[_RELIABILITY_KEY][batch.labels]
+        return {"task": cross_entropy(batch), "distil": scale * weighted_mean(divergence, batch.weights)}
 
-    def anchors(self, broadcast: Teacher) -> Prototypes | None:
-        """A teacher is no set of prototypes."""
+    def global_prototypes(self, broadcast: MpftBroadcast) -> Prototypes | None:
+        """None: the broadcast is a model."""
         return None
 
-    def opinion(self, public: Float[Tensor, "b d"], broadcast: Teacher) -> Float[Tensor, "b c"] | None:
-        """What the teacher says, as soon as there is one."""
+    def broadcast_logits(
+        self, frozen_features: Float[Tensor, "b d"], broadcast: MpftBroadcast
+    ) -> Float[Tensor, "b c"] | None:
+        """The logits of the server's model; None before it is trained."""
         model = broadcast.parameters
-        return scores(model, adapted(model, public)) if model else None
+        return head_logits(model, apply_adapter(model, frozen_features)) if model else None
 
-    def pack(self, broadcast: Teacher) -> dict[str, Tensor]:
+    def pack(self, broadcast: MpftBroadcast) -> dict[str, Tensor]:
         """The parameters by name."""
         return dict(broadcast.parameters)
 
-    def unpack(self, arrays: Mapping[str, Tensor]) -> Teacher:
-        """The parameters by name; anything else than one whole teacher is refused, whatever the labels."""
+    def unpack(self, arrays: Mapping[str, Tensor]) -> MpftBroadcast:
+        """The parameters by name; anything but no parameters or all of them is refused."""
         if arrays:
-            check_teacher(arrays)
-        return Teacher(dict(arrays))
+            _check_parameters(arrays)
+        return MpftBroadcast(dict(arrays))
 
 
-def _lifted(upload: Prototypes, model: Parameters) -> Prototypes:
-    """An upload in the adapter's space; one that is put there has no variances: the adapter bends noise."""
-    if upload.on_path:
+def apply_adapter(
+    model: Parameters, features: Float[Tensor, "b d"], mask: Tensor | float = 1.0
+) -> Float[Tensor, "b d"]:
+    """The residual adapter, row by row; the mask is dropout in training."""
+    down, up = (model[name].to(features) for name in _ADAPTER_PARAMETERS)
+    return features + F.linear(F.linear(features, down).relu() * mask, up)
+
+
+def head_logits(model: Parameters, features: Float[Tensor, "b d"], mask: Tensor | float = 1.0) -> Float[Tensor, "b c"]:
+    """The head on adapter features; the mask is dropout in training."""
+    hidden = F.linear(features, model["hidden.weight"], model["hidden.bias"]).relu() * mask
+    return F.linear(hidden, model["out.weight"], model["out.bias"])
+
+
+def _to_adapter_space(upload: Prototypes, model: Parameters) -> Prototypes:
+    """An upload in the adapter's space.
+
+    Where the adapter is applied here there are no variances: after a non-linear map they would be wrong.
+    """
+    if upload.in_broadcast_space:
         return upload
-    return Prototypes(adapted(model, upload.vectors), upload.labels, on_path=True)
+    return Prototypes(apply_adapter(model, upload.vectors), upload.labels, in_broadcast_space=True)
+
+
+def _check_parameters(arrays: Mapping[str, Tensor]) -> None:
+    """Refuse missing or unknown parameters, and shapes that do not fit each other."""
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    if set(shapes) - {_RELIABILITY_KEY} != {*_ADAPTER_PARAMETERS, *_HEAD_PARAMETERS} or any(
+        len(shapes[name]) != 2 for name in ("down", "out.weight")
+    ):
+        raise InvalidInput(f"expected the parameters of a teacher, got {shapes}")
+    (width, dim), (classes, hidden) = shapes["down"], shapes["out.weight"]
+    expected: dict[str, tuple[int, ...]] = {
+        "down": (width, dim),
+        "up": (dim, width),
+        "hidden.weight": (hidden, dim),
+        "hidden.bias": (hidden,),
+        "out.weight": (classes, hidden),
+        "out.bias": (classes,),
+    }
+    if shapes != expected | ({_RELIABILITY_KEY: (classes,)} if _RELIABILITY_KEY in shapes else {}):
+        raise InvalidInput(f"expected a teacher of shapes {expected}, got {shapes}")

@@ -1,29 +1,39 @@
-"""From features to a release. The only room that draws privacy noise."""
+"""Privacy mechanisms: from a client's features to a release, with its privacy cost."""
 
-from vpdr.mechanisms.base import Facts, Mechanism, Occasion
-from vpdr.mechanisms.focus import SELECTIONS, Focus, Groups
-from vpdr.mechanisms.identity import Identity
-from vpdr.mechanisms.igpp import Igpp
-from vpdr.mechanisms.noise import NoiseSource, SeededNoise, SystemNoise
-from vpdr.mechanisms.rapp import Geometry, Rapp
-from vpdr.mechanisms.vpp import Vpp
+from vpdr.mechanisms.base import (
+    Mechanism,
+    MechanismConfig,
+    MechanismTraits,
+    NoiseSource,
+    ReleaseContext,
+    SeededNoise,
+    SystemNoise,
+)
+from vpdr.mechanisms.igpp import Igpp, NoPrivacy
+from vpdr.mechanisms.rapp import Rapp
+from vpdr.mechanisms.rapp_projection import ReleaseProjection
+from vpdr.mechanisms.vpp import SELECTIONS, NoiseAllocation, SelectionConfig, Vpp
+from vpdr.registry import Registry
 
-MECHANISMS: dict[str, type[Mechanism]] = {"none": Identity, "igpp": Igpp, "vpp": Vpp, "rapp": Rapp}
+MECHANISMS: Registry[type[Mechanism]] = Registry(
+    "mechanism", {"none": NoPrivacy, "igpp": Igpp, "vpp": Vpp, "rapp": Rapp}
+)
 
 __all__ = [
     "MECHANISMS",
     "SELECTIONS",
-    "Facts",
-    "Focus",
-    "Geometry",
-    "Groups",
-    "Identity",
     "Igpp",
     "Mechanism",
+    "MechanismConfig",
+    "MechanismTraits",
+    "NoPrivacy",
+    "NoiseAllocation",
     "NoiseSource",
-    "Occasion",
     "Rapp",
+    "ReleaseContext",
+    "ReleaseProjection",
     "SeededNoise",
+    "SelectionConfig",
     "SystemNoise",
     "Vpp",
 ]

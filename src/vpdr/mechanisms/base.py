@@ -1,77 +1,438 @@
-"""What every mechanism is, and what it may depend on besides the client's own features."""
+"""What all mechanisms share: noise sources, the context of a release, clipping, and the Gaussian mechanism."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from math import prod
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vpdr.mechanisms.noise import NoiseSource, SystemNoise
-from vpdr.privacy.terms import Adjacency, EncoderKind, Receipt, member
-from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Memory, Prototypes, Release
+from vpdr.errors import InvalidInput
+from vpdr.privacy.accountants import Budget
+from vpdr.privacy.ledger import (
+    Adjacency,
+    ChargePurpose,
+    CountVisibility,
+    EncoderKind,
+    GuaranteeTerms,
+    NoiseOrigin,
+    Receipt,
+    parse_enum,
+)
+from vpdr.prototypes import ClassMeans, NoSensitivity, Summariser
+from vpdr.rng import Streams
+from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
 
 Array: TypeAlias = Tensor | np.ndarray
+MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-12, 1e12
+
+
+@runtime_checkable
+class NoiseSource(Protocol):
+    """Standard noise in double precision.
+
+    Guarantee: draws are independent across calls. Samples are ordinary floating-point numbers; attacks on
+    their low-order bits (Mironov 2012) are outside of the model.
+    """
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether somebody who knows the seed can remove the noise; such a run is not private."""
+        ...
+
+    def normal(self, *shape: int) -> Float[Tensor, "..."]:
+        """Standard Gaussian draws."""
+        ...
+
+    def uniform(self, *shape: int) -> Float[Tensor, "..."]:
+        """Draws from the open unit interval."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemNoise:
+    """Noise from the entropy of the operating system: the default for private releases.
+
+    >>> SystemNoise().normal(2, 3).shape
+    torch.Size([2, 3])
+    """
+
+    @property
+    def reproducible(self) -> bool:
+        """Never: no seed exists."""
+        return False
+
+    def normal(self, *shape: int) -> Float[Tensor, "..."]:
+        """Gaussian draws by inversion, within 8.2 standard deviations."""
+        draws: Tensor = torch.special.ndtri(self.uniform(*shape))
+        return draws
+
+    def uniform(self, *shape: int) -> Float[Tensor, "..."]:
+        """The middles of 2⁵² equal cells, so that neither 0 nor 1 is drawn."""
+        words = np.frombuffer(os.urandom(8 * prod(shape)), dtype=np.uint64) >> np.uint64(12)
+        return torch.from_numpy((words.astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class SeededNoise:
+    """Reproducible noise for simulations: the same seed gives the same release, so nothing is secret.
+
+    Args:
+        rng: the generator from which all draws are taken.
+
+    >>> SeededNoise(torch.Generator().manual_seed(0)).reproducible
+    True
+    """
+
+    rng: torch.Generator
+
+    @property
+    def reproducible(self) -> bool:
+        """Always: whoever knows the seed can subtract the noise."""
+        return True
+
+    def normal(self, *shape: int) -> Float[Tensor, "..."]:
+        """The next Gaussian draws of the generator."""
+        return torch.randn(*shape, generator=self.rng, dtype=torch.float64)
+
+    def uniform(self, *shape: int) -> Float[Tensor, "..."]:
+        """The next uniform draws of the generator, 0 excluded."""
+        return torch.rand(*shape, generator=self.rng, dtype=torch.float64).clamp(min=2.0**-54)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNoise:
+    """The noise source of each release and of each private training step.
+
+    Args:
+        streams: the random streams of a seeded simulation; None: entropy of the operating system.
+
+    Guarantee: with streams, whoever knows the seed can remove the noise, and every receipt says so.
+    """
+
+    streams: Streams | None
+
+    def __call__(self, client: str, round: int, purpose: ChargePurpose) -> NoiseSource:
+        """A source whose draws are independent of those of every other client, round and purpose."""
+        if self.streams is None:
+            return SystemNoise()
+        return SeededNoise(self.streams.generator(purpose, client=client, round=round))
+
+
+def laplace(source: NoiseSource, count: int) -> Float[Tensor, " d"]:
+    """Standard Laplace draws, by inversion."""
+    centred = source.uniform(count) - 0.5
+    return -centred.sign() * torch.log1p(-2 * centred.abs())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Occasion:
-    """One release: whose it is, how prototypes are made, and all that the mechanism may look at.
+class ReleaseContext:
+    """Everything that one release may depend on besides the client's own features.
 
-    The defaults are for use on plain arrays: class means, noise from the operating system, and the weaker
-    reading of an encoder about which nothing is known.
+    The defaults suit plain arrays: class means, noise from the operating system, and the weakest
+    assumption about the encoder (trained on the client's data).
+
+    Args:
+        client: the client's name, for error messages.
+        round: the round of the release, starting at 1.
+        classes: the public number of classes; labels beyond it are refused. None: not declared.
+        summariser: the rule that turns clipped features into prototypes.
+        encoder: how the encoder that made the features was trained.
+        noise: the source of the privacy noise.
+        last_broadcast: the prototypes that the server broadcast last. Public.
+        state: the `Release.state` of this client's previous release; empty before the first one.
+
+    >>> ReleaseContext(client="hospital-a", encoder="public").encoder.is_trained_on_private_data
+    False
     """
 
     client: str = "client"
     round: int = 1
-    classes: int | None = None  # the public number of classes; labels beyond it are refused
-    summarise: Summariser = field(default_factory=ClassMeans)
+    classes: int | None = None
+    summariser: Summariser = field(default_factory=ClassMeans)
     encoder: EncoderKind = EncoderKind.PERSONAL
     noise: NoiseSource = field(default_factory=SystemNoise)
-    heard: Prototypes | None = None  # the last broadcast: public
-    memory: Memory = field(default_factory=dict)  # what this client's last release asked to keep
+    last_broadcast: Prototypes | None = None
+    state: MechanismState = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "encoder", member(EncoderKind, self.encoder))
+        object.__setattr__(self, "encoder", parse_enum(EncoderKind, self.encoder))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """What a plan must know of a kind of mechanism before there is one."""
+class MechanismTraits:
+    """What a configuration must know of a kind of mechanism before one is built."""
 
-    private: bool = True  # whether its releases cost a finite budget
-    selects: bool = False  # whether it pays for a choice of coordinates beside its noise
-    staged: bool = False  # whether it adds up released sums over rows that never change, and keeps only these
+    is_private: bool = True  # its releases cost a finite budget
+    has_selection: bool = False  # it pays for a choice of coordinates besides its noise
+    is_accumulating: bool = False  # it adds released sums up, so the features must not change between rounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MechanismConfig:
+    """All settings from which `from_config` of a mechanism may choose; everything here is public.
+
+    Args:
+        budget: what one client may spend over all releases.
+        releases: how many releases the budget must last for.
+        clip_norm: the l2 norm R to which features are clipped.
+        dim: the dimension of the features.
+        classes: the public number of classes.
+        adjacency: the neighbouring relation of the guarantee.
+        accountant: the name of the accountant that calibrates the noise.
+        samples_per_class: the declared number of samples of one class at one client; 0: not declared.
+        rng: a public stream, the same for all clients, from which a release projection may be drawn.
+        options: the mechanism's own settings by name, such as `keep` or `stages`; others are ignored.
+    """
+
+    budget: Budget
+    releases: int
+    clip_norm: float
+    dim: int
+    classes: int
+    adjacency: Adjacency
+    accountant: str
+    samples_per_class: int
+    rng: torch.Generator
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """Turns private features into something that may be sent, and says what that costs.
+    """Turns private features into prototypes that may be sent, and states the privacy cost.
 
     Guarantee: everything in `Release.prototypes` depends on the features only through the events of
     `Release.receipt`, under the receipt's terms; the receipt itself depends on no feature and no label.
-    `Release.memory` may be private and stays on the client.
+    `Release.state` may be private and stays on the client.
     """
 
-    facts: ClassVar[Facts]
+    traits: ClassVar[MechanismTraits]
 
     @property
     def adjacency(self) -> Adjacency:
-        """Under which relation the receipts are stated."""
+        """The neighbouring relation of the receipts."""
         ...
 
-    def planned(self, occasion: Occasion = Occasion()) -> Receipt:
-        """The receipt of `release` on this occasion, from what is public and how many releases are behind.
+    @classmethod
+    def from_config(cls, config: MechanismConfig) -> Self:
+        """The mechanism, calibrated to the budget of the configuration."""
+        ...
 
-        Whoever is watched while it releases charges this first: then even a failure is paid for.
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+        """The receipt that `release` would return, from public numbers and the number of earlier releases.
+
+        A client whose failures are observable charges this first, so that even a failure is paid for.
         """
         ...
 
-    def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
-        """One release from features [n d] and labels [n]; torch or numpy."""
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
+        """One release from features [n d] and labels [n], as torch or numpy arrays."""
         ...
 
-    def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
-        """In words, the sensitivity of each quantity that is computed from the data, or that it has none."""
-        ...
+
+def validate_features(vectors: Array, labels: Array, context: ReleaseContext) -> Features:
+    """Check the input of a release before anything is computed from it.
+
+    Returns:
+        The features in double precision on the CPU.
+
+    Raises:
+        InvalidInput: one line that names the client and the problem.
+    """
+    client = context.client
+    rows, classes = _validate_vectors(vectors, client), _validate_labels(labels, client)
+    if len(rows) != len(classes):
+        raise InvalidInput(f"{client}: expected one label for each feature, got {len(rows)} and {len(classes)}")
+    if len(classes) and int(classes.min()) < 0:
+        raise InvalidInput(f"{client}: labels must not be negative, got {int(classes.min())}")
+    if context.classes is not None and len(classes) and int(classes.max()) >= context.classes:
+        raise InvalidInput(f"{client}: labels must be below {context.classes}, got {int(classes.max())}")
+    return Features(rows, classes)
+
+
+def _validate_vectors(vectors: Array, client: str) -> Float[Tensor, "n d"]:
+    tensor = _as_tensor(vectors, client, "features")
+    if tensor.ndim != 2 or tensor.shape[1] == 0:
+        raise InvalidInput(f"{client}: expected features of shape [samples, dimensions], got {list(tensor.shape)}")
+    if not tensor.is_floating_point():
+        raise InvalidInput(f"{client}: expected features as floating-point numbers, got {tensor.dtype}")
+    tensor = tensor.detach().to("cpu", torch.float64)
+    # a finite sum proves that all entries are finite, at a tenth of the cost of a check of each entry
+    if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):
+        bad = int((~tensor.isfinite()).any(dim=1).sum())
+        raise InvalidInput(
+            f"{client}: {bad} of {len(tensor)} features hold NaN or infinity; nothing was released, "
+            "check the data and the encoder that made them"
+        )
+    return tensor
+
+
+def _validate_labels(labels: Array, client: str) -> Int[Tensor, " n"]:
+    tensor = _as_tensor(labels, client, "labels")
+    if tensor.ndim != 1:
+        raise InvalidInput(f"{client}: expected labels of shape [samples], got {list(tensor.shape)}")
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
+        raise InvalidInput(f"{client}: expected labels as integers, got {tensor.dtype}")
+    return tensor.detach().to("cpu", torch.int64)
+
+
+def _as_tensor(value: Any, client: str, name: str) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return torch.from_numpy(np.array(value))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"{client}: expected {name} as a torch or numpy array, got {type(value).__name__}"
+        ) from error
+
+
+def clip(vectors: Float[Tensor, "n d"], bound: float) -> Float[Tensor, "n d"]:
+    """Scale each row down to l2 norm `bound`; shorter rows are left as they are (Eq. 4)."""
+    norms: Tensor = vectors.norm(dim=1, keepdim=True)
+    return vectors * (bound / norms.clamp(min=bound))
+
+
+def clip_groups(
+    vectors: Float[Tensor, "n d"], mask: Bool[Tensor, " d"], bounds: tuple[float, float]
+) -> Float[Tensor, "n d"]:
+    """Clip the selected coordinates and the others separately (Eq. 11); a zero block stays zero."""
+    first, second = bounds
+    selected_norm = vectors[:, mask].norm(dim=1, keepdim=True).clamp(min=first)
+    other_norm = vectors[:, ~mask].norm(dim=1, keepdim=True).clamp(min=second)
+    return torch.where(mask, first / selected_norm, second / other_norm).mul_(vectors)
+
+
+def check_clip_norm(clip_norm: float) -> None:
+    """Refuse a clip norm at which the noise or its square would overflow in single precision.
+
+    A server may choose the clip norm, so it must not be able to provoke an overflow that depends on the data.
+    """
+    if not MIN_CLIP_NORM <= clip_norm <= MAX_CLIP_NORM:
+        raise InvalidInput(
+            f"clip_norm must be a positive number between {MIN_CLIP_NORM:g} and {MAX_CLIP_NORM:g}, "
+            f"got {clip_norm:g}; use about the norm of a feature"
+        )
+
+
+# The Gaussian mechanism on a summary: the one place where Gaussian noise is added to a release.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseScale:
+    """How much noise: a multiple of the sensitivity, with a factor for each coordinate."""
+
+    noise_multiplier: float
+    clip_norm: float
+    adjacency: Adjacency
+    coord_scale: Float[Tensor, " d"]  # noise of each coordinate, relative to isotropic noise
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyRows:
+    """Rows and counts after noise, before post-processing; `stds` is the noise of a row before scaling."""
+
+    rows: Float[Tensor, "p d"]
+    sizes: Float[Tensor, " p"]
+    stds: Float[Tensor, " p"]
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyPrototypes:
+    """Prototypes after noise, with the standard deviation of each row before `coord_scale`."""
+
+    prototypes: Prototypes
+    stds: Float[Tensor, " p"]
+
+
+def noisy_rows(summary: Summary, summariser: Summariser, scale: NoiseScale, noise: NoiseSource) -> NoisyRows:
+    """Add Gaussian noise to each row, and to each count that must stay private.
+
+    Guarantee: one Gaussian event of `scale.noise_multiplier`, provided that the summary was made from
+    features whose groups of coordinates were clipped so that `coord_scale` is κ/√w on a group of radius κR
+    with Σw = 1 (isotropic: 1 everywhere), and that the summariser's sensitivity is a bound.
+    """
+    unit = summariser.sensitivity(scale.adjacency, scale.clip_norm, summary.sizes)
+    stds = scale.noise_multiplier * unit
+    rows = summary.vectors + stds[:, None] * scale.coord_scale * noise.normal(*summary.vectors.shape)
+    sizes = summary.sizes.double()
+    if summariser.counts_are_private(scale.adjacency):
+        sizes = sizes + stds / scale.clip_norm * noise.normal(len(sizes))
+    return NoisyRows(rows, sizes, stds)
+
+
+def noisy_scalar(value: Float[Tensor, ""], noise_multiplier: float, noise: NoiseSource) -> Float[Tensor, ""]:
+    """Add Gaussian noise to a sum to which each sample adds between 0 and 1.
+
+    Guarantee: one Gaussian event of `noise_multiplier` under every adjacency.
+    """
+    return value + noise_multiplier * noise.normal(1)[0]
+
+
+def perturb(summary: Summary, scale: NoiseScale, context: ReleaseContext) -> NoisyPrototypes:
+    """Noisy rows, post-processed into prototypes by the context's summariser.
+
+    Guarantee: that of `noisy_rows`; the rest is post-processing.
+    """
+    rows = noisy_rows(summary, context.summariser, scale, context.noise)
+    return postprocess_rows(rows, summary, scale, context)
+
+
+def postprocess_rows(noisy: NoisyRows, summary: Summary, scale: NoiseScale, context: ReleaseContext) -> NoisyPrototypes:
+    """From noisy rows to prototypes; post-processing."""
+    summariser = context.summariser
+    variances = summariser.variances(noisy.stds * scale.coord_scale.square().mean().sqrt(), noisy.sizes)
+    vectors = summariser.postprocess(noisy.rows, noisy.sizes)
+    return NoisyPrototypes(to_upload(vectors, summary, variances), noisy.stds)
+
+
+def to_upload(
+    vectors: Float[Tensor, "p d"], summary: Summary, variances: Float[Tensor, " p"] | None = None
+) -> Prototypes:
+    """What leaves the client: vectors in single precision and their labels, no counts.
+
+    Variances reveal how much noise a vector holds; the summariser decides whether they may be published.
+    """
+    return Prototypes(
+        to_finite_float32(vectors), summary.labels, None if variances is None else to_finite_float32(variances)
+    )
+
+
+def to_finite_float32(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Single precision with every value finite: NaN becomes 0, infinity the largest finite number."""
+    return torch.nan_to_num(values.float())
+
+
+def release_terms(adjacency: Adjacency, context: ReleaseContext) -> GuaranteeTerms:
+    """The terms of a release that is made by the context's summariser."""
+    private = context.summariser.counts_are_private(adjacency)
+    return GuaranteeTerms(
+        adjacency=adjacency,
+        encoder=context.encoder,
+        counts=CountVisibility.PRIVATE if private else CountVisibility.PUBLIC,
+        basis=context.summariser.basis,
+        noise=NoiseOrigin.SEEDED if context.noise.reproducible else NoiseOrigin.SYSTEM,
+    )
+
+
+def noise_to_signal(summary: Summary, noisy: NoisyPrototypes, coord_scale: Float[Tensor, " d"]) -> float:
+    """The median over non-empty prototypes of the expected noise norm divided by the clean norm. Private."""
+    nonempty = summary.sizes > 0
+    signal, noise = summary.vectors[nonempty].norm(dim=1), noisy.stds[nonempty] * coord_scale.norm()
+    ratio = torch.where(signal > 0, noise / signal.clamp(min=1e-300), torch.inf)
+    return float(ratio.median()) if len(ratio) else 0.0
+
+
+def describe_sensitivity(adjacency: Adjacency, summariser: Summariser) -> str:
+    """The sensitivity of the released rows in words, for samples of norm at most R."""
+    try:
+        single, many = summariser.sensitivity(adjacency, 1.0, torch.tensor([1, 100])).tolist()
+    except NoSensitivity as error:
+        return f"none: {error}"
+    size = f"{single:.4g} R" if single == many else f"{single:.4g} R / n"
+    counts = "counts hidden with it" if summariser.counts_are_private(adjacency) else "counts public"
+    return f"l2 {size} ({counts}, {summariser.basis})"

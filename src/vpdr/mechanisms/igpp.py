@@ -1,45 +1,104 @@
-"""Isotropic Gaussian Prototype Perturbation, the baseline of the paper (Sec. 4.1)."""
+"""The two baselines: no privacy, and Isotropic Gaussian Prototype Perturbation (IGPP, Sec. 4.1)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 
-from vpdr.mechanisms.accumulate import averaged
-from vpdr.mechanisms.admission import admit
-from vpdr.mechanisms.base import Array, Facts, Occasion
-from vpdr.mechanisms.clipping import check_clip_norm, clip
-from vpdr.mechanisms.perturb import Scale, finished, noise_to_signal, noisy_rows, terms
-from vpdr.mechanisms.statement import release_bound
-from vpdr.privacy.accountants import accountant_named
-from vpdr.privacy.budget import Budget
-from vpdr.privacy.events import Gaussian
-from vpdr.privacy.terms import Adjacency, Receipt, member
-from vpdr.prototypes import Summariser
-from vpdr.types import Memory, Release
+from vpdr.errors import InvalidInput
+from vpdr.mechanisms.base import (
+    Array,
+    MechanismConfig,
+    MechanismTraits,
+    NoiseScale,
+    NoisyRows,
+    ReleaseContext,
+    check_clip_norm,
+    clip,
+    noise_to_signal,
+    noisy_rows,
+    postprocess_rows,
+    release_terms,
+    to_upload,
+    validate_features,
+)
+from vpdr.privacy.accountants import Budget, GaussianEvent, NotPrivateEvent, get_accountant
+from vpdr.privacy.ledger import Adjacency, Receipt, parse_enum
+from vpdr.types import MechanismState, Release, Summary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoPrivacy:
+    """Neither clipping nor noise: the upper bound of every comparison.
+
+    Args:
+        adjacency: the relation under which the receipts are recorded.
+
+    Guarantee: none. Each release is a `NotPrivateEvent`, which a ledger with a budget refuses.
+
+    >>> release = NoPrivacy().release(torch.ones(4, 2), torch.tensor([0, 0, 1, 1]))
+    >>> release.prototypes.vectors.tolist(), str(release.receipt.level)
+    ([[1.0, 1.0], [1.0, 1.0]], 'not private')
+    """
+
+    traits: ClassVar[MechanismTraits] = MechanismTraits(is_private=False)
+
+    adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
+
+    @classmethod
+    def from_config(cls, config: MechanismConfig) -> Self:
+        """Nothing to calibrate: only the adjacency is read."""
+        return cls(adjacency=config.adjacency)
+
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+        """One event without any privacy."""
+        return Receipt(events=(NotPrivateEvent(),), terms=release_terms(self.adjacency, context))
+
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
+        """Summarise, without clipping and without noise."""
+        features = validate_features(vectors, labels, context)
+        summary = context.summariser(features.vectors, features.labels)
+        prototypes = context.summariser.postprocess(summary.vectors, summary.sizes.double())
+        diagnostics = {"sigma": 0.0, "noise_to_signal": 0.0, "energy_ratio": 0.0}
+        return Release(to_upload(prototypes, summary), self.receipt_for(context), diagnostics)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Igpp:
-    """Clip every feature, summarise, and add the same noise to every coordinate.
+    """Isotropic Gaussian Prototype Perturbation: clip, summarise, add equal noise to every coordinate.
+
+    Args:
+        clip_norm: R, the l2 norm to which every feature is clipped.
+        noise_multiplier: σ_iso, the noise of one release relative to the sensitivity.
+        adjacency: the neighbouring relation of the guarantee.
+        accumulate: send the mean of all releases so far instead of the last one. Post-processing, but
+            useful only while the encoder stays the same.
 
     Guarantee: one `release` is one Gaussian event of `noise_multiplier` under `adjacency`, as long as the
     encoder is not trained on the data and the summariser's sensitivity is a bound. Averaging releases that
     were paid for costs nothing more.
+
+    >>> mechanism = Igpp.calibrated(Budget(1.0, 1e-5), 20, clip_norm=5.0)
+    >>> round(mechanism.noise_multiplier, 2)
+    16.68
+    >>> mechanism.release(torch.ones(4, 2), torch.tensor([0, 0, 1, 1])).prototypes.vectors.shape
+    torch.Size([2, 2])
     """
 
-    facts: ClassVar[Facts] = Facts()
+    traits: ClassVar[MechanismTraits] = MechanismTraits()
 
-    clip_norm: float  # R
-    noise_multiplier: float  # σ_iso
+    clip_norm: float
+    noise_multiplier: float
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
-    accumulate: bool = False  # whether the mean of all releases so far is sent: post-processing
+    accumulate: bool = False
 
     def __post_init__(self) -> None:
         check_clip_norm(self.clip_norm)
-        Gaussian(self.noise_multiplier)
-        object.__setattr__(self, "adjacency", member(Adjacency, self.adjacency))
+        GaussianEvent(self.noise_multiplier)
+        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(
@@ -51,37 +110,79 @@ class Igpp:
         accountant: str = "exact",
         adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL,
         accumulate: bool = False,
-    ) -> "Igpp":
-        """The least noise with which `rounds` releases stay within the budget."""
-        multiplier = accountant_named(accountant).multiplier(budget, rounds)
-        return cls(
-            clip_norm=clip_norm, noise_multiplier=multiplier, adjacency=adjacency, accumulate=accumulate
+    ) -> Self:
+        """The mechanism with the least noise at which `rounds` releases stay within the budget.
+
+        Args:
+            budget: what one client may spend in all.
+            rounds: the number of releases.
+            clip_norm: the l2 norm to which features are clipped.
+            accountant: the name of the accountant, one of `ACCOUNTANTS`.
+            adjacency: the neighbouring relation of the guarantee.
+            accumulate: whether the mean of all releases so far is sent.
+
+        Raises:
+            InvalidInput: no noise satisfies the budget, or an argument is out of range.
+        """
+        multiplier = get_accountant(accountant).noise_multiplier(budget, rounds)
+        return cls(clip_norm=clip_norm, noise_multiplier=multiplier, adjacency=adjacency, accumulate=accumulate)
+
+    @classmethod
+    def from_config(cls, config: MechanismConfig) -> Self:
+        """`calibrated` from a configuration; option `accumulate`."""
+        return cls.calibrated(
+            config.budget,
+            config.releases,
+            clip_norm=config.clip_norm,
+            accountant=config.accountant,
+            adjacency=config.adjacency,
+            accumulate=config.options.get("accumulate", False),
         )
 
-    def planned(self, occasion: Occasion = Occasion()) -> Receipt:
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
         """One Gaussian event, whatever the data are."""
-        return Receipt(events=(Gaussian(self.noise_multiplier),), terms=terms(self.adjacency, occasion))
+        events = (GaussianEvent(self.noise_multiplier),)
+        return Receipt(events=events, terms=release_terms(self.adjacency, context))
 
-    def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """Clip, summarise, add noise."""
-        features = admit(vectors, labels, occasion)
-        reach = torch.ones(features.vectors.shape[1], dtype=torch.float64)
-        summary = occasion.summarise(clip(features.vectors, self.clip_norm), features.labels)
-        scale = Scale(
-            multiplier=self.noise_multiplier, clip_norm=self.clip_norm, adjacency=self.adjacency, reach=reach
+        features = validate_features(vectors, labels, context)
+        summary = context.summariser(clip(features.vectors, self.clip_norm), features.labels)
+        scale = NoiseScale(
+            noise_multiplier=self.noise_multiplier,
+            clip_norm=self.clip_norm,
+            adjacency=self.adjacency,
+            coord_scale=torch.ones(features.vectors.shape[1], dtype=torch.float64),
         )
-        told = noisy_rows(summary, occasion.summarise, scale, occasion.noise)
-        memory: Memory = {}
+        rows = noisy_rows(summary, context.summariser, scale, context.noise)
+        state: MechanismState = {}
         if self.accumulate:
-            told, memory = averaged(told, summary, occasion)
-        noised = finished(told, summary, scale, occasion)
+            rows, state = average_with_previous(rows, summary, context)
+        noisy = postprocess_rows(rows, summary, scale, context)
         diagnostics = {
-            "sigma": float(noised.stds.median()) if len(noised.stds) else 0.0,
-            "noise_to_signal": noise_to_signal(summary, noised, reach),
+            "sigma": float(noisy.stds.median()) if len(noisy.stds) else 0.0,
+            "noise_to_signal": noise_to_signal(summary, noisy, scale.coord_scale),
             "energy_ratio": 1.0,
         }
-        return Release(noised.prototypes, self.planned(occasion), diagnostics, memory)
+        return Release(noisy.prototypes, self.receipt_for(context), diagnostics, state)
 
-    def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
-        """The release is the only thing computed from the data."""
-        return {"release": release_bound(adjacency, summarise)}
+
+def average_with_previous(
+    noisy: NoisyRows, summary: Summary, context: ReleaseContext
+) -> tuple[NoisyRows, MechanismState]:
+    """The mean of this release and all earlier ones, and the state to keep for the next release.
+
+    Each release was paid for, so their mean costs nothing. Only the noise is averaged out, so the encoder
+    must be the same at every release.
+    """
+    rows, sizes, count = noisy.rows, noisy.sizes, 1
+    previous = context.state
+    if previous:
+        if not torch.equal(previous["labels"], summary.labels):
+            raise InvalidInput(
+                f"{context.client}: releases can be averaged only if all have the same rows; "
+                "use class means or class sums"
+            )
+        rows, sizes, count = rows + previous["rows"], sizes + previous["sizes"], 1 + int(previous["count"])
+    state = {"rows": rows, "sizes": sizes, "count": torch.tensor(count), "labels": summary.labels}
+    return NoisyRows(rows / count, sizes / count, noisy.stds / count**0.5), state

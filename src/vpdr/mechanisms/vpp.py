@@ -1,133 +1,549 @@
-"""Variance-adaptive Prototype Perturbation (Sec. 4.2)."""
+"""Variance-adaptive Prototype Perturbation (VPP, Sec. 4.2): private selection of coordinates, then two noise levels."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
-from jaxtyping import Bool
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms.admission import admit
-from vpdr.mechanisms.base import Array, Facts, Occasion
-from vpdr.mechanisms.clipping import check_clip_norm, clip_groups
-from vpdr.mechanisms.focus import Focus, Groups
-from vpdr.mechanisms.perturb import Noised, Scale, noise_to_signal, perturb, terms
-from vpdr.mechanisms.scores import anova_scores
-from vpdr.mechanisms.selection import Selection, overlap
-from vpdr.mechanisms.statement import release_bound, selection_bound
-from vpdr.privacy.accountants import accountant_named
-from vpdr.privacy.budget import Budget
-from vpdr.privacy.events import Gaussian
-from vpdr.privacy.terms import Adjacency, Receipt, member
-from vpdr.prototypes import Summariser
-from vpdr.types import Features, Release, Summary
+from vpdr.mechanisms.base import (
+    Array,
+    MechanismConfig,
+    MechanismTraits,
+    NoiseScale,
+    ReleaseContext,
+    check_clip_norm,
+    clip_groups,
+    laplace,
+    noise_to_signal,
+    perturb,
+    release_terms,
+    validate_features,
+)
+from vpdr.privacy.accountants import (
+    Budget,
+    Event,
+    GaussianEvent,
+    NotPrivateEvent,
+    PureEvent,
+    RepeatedEvent,
+    check_rounds,
+    get_accountant,
+)
+from vpdr.privacy.ledger import Adjacency, Receipt, parse_enum
+from vpdr.prototypes import ClassMeans
+from vpdr.types import Features, MechanismState, Prototypes, Release
+
+_MIN_FLOOR = 1e-12
+_FLOOR_SHARE = 1e-3
+
+
+def anova_scores(features: Features) -> Float[Tensor, " d"]:
+    """Between-class over within-class variance of every coordinate (Eq. 7 and 8).
+
+    A client with one class, or with no more samples than classes, has no such ratio: all scores are 0.
+    ζ is a thousandth of the median within-class variance; it may depend on the data because the scores are
+    clipped to a fixed range before they are used.
+    """
+    vectors = features.vectors
+    means = ClassMeans()(vectors, features.labels)
+    classes, samples = len(means.labels), len(vectors)
+    if classes < 2 or samples <= classes:
+        return torch.zeros(vectors.shape[1], dtype=vectors.dtype)
+    own = means.vectors[torch.searchsorted(means.labels, features.labels)]
+    within = own.sub_(vectors).square_().sum(0) / (samples - classes)  # in place: memory is the cost here
+    sizes = means.sizes.to(vectors)
+    grand = sizes @ means.vectors / samples
+    between = sizes @ (means.vectors - grand).square() / (classes - 1)
+    floor = (_FLOOR_SHARE * within.median()).clamp(min=_MIN_FLOOR)
+    return torch.nan_to_num(between / (within + floor), nan=0.0)  # where both overflow the score is 0
+
+
+def between_class_variance(broadcast: Prototypes) -> Float[Tensor, " d"]:
+    """The variance of the class means of a broadcast in each coordinate."""
+    means = ClassMeans()(broadcast.vectors.double(), broadcast.labels).vectors
+    return means.var(dim=0, unbiased=False)
+
+
+def clamp_scores(scores: Float[Tensor, " d"], cap: float) -> Float[Tensor, " d"]:
+    """Scores between 0 and the cap, whatever the input: the guarantee rests on this range.
+
+    Samples can be made so large that a score overflows to NaN, which no clamp moves and every sort puts
+    first; it counts as 0.
+    """
+    return torch.nan_to_num(scores, nan=0.0, posinf=cap, neginf=0.0).clamp(0, cap)
+
+
+def top_k_mask(scores: Float[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
+    """The k largest scores as a mask; ties go to the lower index."""
+    order = scores.sort(descending=True, stable=True).indices[:k]
+    return torch.zeros(len(scores), dtype=torch.bool).index_fill_(0, order, True)
+
+
+def selection_overlap(mask: Bool[Tensor, " d"], scores: Float[Tensor, " d"], k: int) -> Mapping[str, float]:
+    """The share of the k truly largest scores that is selected, and that of a random selection. Private."""
+    hits = (mask & top_k_mask(scores, k)).sum()
+    return {"overlap": float(hits) / k, "chance": k / len(scores)}
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedCoordinates:
+    """The selected coordinates, and the state to keep for the next release."""
+
+    mask: Bool[Tensor, " d"]
+    state: MechanismState = field(default_factory=dict)
+
+
+@runtime_checkable
+class Selection(Protocol):
+    """Selects k coordinates by their scores.
+
+    Guarantee: the mask depends on the scores only through the events of `cost`.
+    """
+
+    @property
+    def scale(self) -> float:
+        """λ of the noise on each score; 0 where none is added."""
+        ...
+
+    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
+        """What `choose` reveals in this context; it does not depend on the scores."""
+        ...
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+        """The selected coordinates of this release."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaplaceTopK:
+    """The calibration of the one-shot Laplace top-k."""
+
+    k: int  # d_A
+    cap: float  # H
+    scale: float  # λ
+
+    @property
+    def cost(self) -> PureEvent:
+        """ε of one selection: 2 d_A H / λ (Theorem 4.1)."""
+        return PureEvent(2 * self.k * self.cap / self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceSelection:
+    """The paper's selection: the largest clipped scores after Laplace noise on each (Qiao et al., 2021).
+
+    Guarantee: (2 d_A H/λ, 0)-DP between any two datasets, neighbours or not, because the whole range H of
+    a clipped score is taken as its sensitivity. For the same reason it is close to random: a truly large
+    score is at most e^ε₀ times likelier to be kept than any other (docs/privacy.md).
+    """
+
+    top_k: LaplaceTopK
+
+    @property
+    def scale(self) -> float:
+        """λ, as calibrated."""
+        return self.top_k.scale
+
+    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
+        """The same at every release."""
+        return (self.top_k.cost,)
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+        """Clip the scores, add noise, keep the k largest."""
+        if k != self.top_k.k:
+            raise InvalidInput(f"the selection is calibrated for {self.top_k.k} coordinates, asked for {k}")
+        noise = self.top_k.scale * laplace(context.noise, len(scores))
+        return SelectedCoordinates(top_k_mask(clamp_scores(scores, self.top_k.cap) + noise, k))
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRoundSelection:
+    """The Laplace selection, made once at the first release with the whole share, and then kept.
+
+    Guarantee: as `LaplaceSelection`, charged once; a client that lost its state selects and pays again.
+    """
+
+    top_k: LaplaceTopK
+
+    @property
+    def scale(self) -> float:
+        """λ, as calibrated."""
+        return self.top_k.scale
+
+    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
+        """Nothing where the state holds a selection."""
+        return () if "focus" in context.state else (self.top_k.cost,)
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+        """The selection of the state, or a first one."""
+        mask = context.state.get("focus")
+        if mask is None:
+            mask = LaplaceSelection(self.top_k).choose(scores, k, context).mask
+        elif mask.shape != scores.shape:
+            raise InvalidInput(
+                f"{context.client}: the remembered selection is for {len(mask)} dimensions, "
+                f"the features have {len(scores)}"
+            )
+        return SelectedCoordinates(mask, {"focus": mask})
+
+
+class _NoiselessSelection:
+    """A selection that adds no noise to scores, because they are public, unused, or not protected."""
+
+    __slots__ = ()
+
+    @property
+    def scale(self) -> float:
+        """No noise on any score."""
+        return 0.0
+
+    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
+        """Nothing."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSelection(_NoiselessSelection):
+    """A uniformly random subset: the control. Guarantee: independent of the data, costs nothing."""
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+        """Rank fresh Gaussian draws.
+
+        Uniform draws are those behind the Laplace noise: with the same seed their ranking would repeat the
+        choice of `LaplaceSelection`, and the control would look too much like it.
+        """
+        return SelectedCoordinates(top_k_mask(context.noise.normal(len(scores)), k))
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSelection(_NoiselessSelection):
+    """The coordinates in which the classes of the last broadcast differ most.
+
+    Guarantee: post-processing of what the server has already published, costs nothing.
+    """
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+        """By between-class variance of the broadcast; random before the first broadcast."""
+        if context.last_broadcast is None:
+            return RandomSelection().choose(scores, k, context)
+        variance = between_class_variance(context.last_broadcast)
+        if variance.shape != scores.shape:
+            raise InvalidInput(
+                f"{context.client}: the broadcast has {len(variance)} dimensions, the features {len(scores)}"
+            )
+        return SelectedCoordinates(top_k_mask(variance, k))
+
+
+@dataclass(frozen=True, slots=True)
+class OracleSelection(_NoiselessSelection):
+    """The truly largest scores: an upper bound for diagnosis. Guarantee: none, not private."""
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+        """The k largest scores, without noise."""
+        return SelectedCoordinates(top_k_mask(scores, k))
+
+    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
+        """One event without any privacy."""
+        return (NotPrivateEvent(),)
+
+
+_NOISELESS: dict[str, Callable[[], Selection]] = {
+    "random": RandomSelection,
+    "public": PublicSelection,
+    "oracle": OracleSelection,
+}
+_NOISY: dict[str, Callable[[LaplaceTopK], Selection]] = {"laplace": LaplaceSelection, "once": FirstRoundSelection}
+_ONLY_FIRST_ROUND = {"once"}
+_NOT_PRIVATE = {"oracle"}
+SELECTIONS = (*_NOISY, *_NOISELESS)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedSelection:
+    """A selection with calibrated noise, and its cost over all rounds."""
+
+    selection: Selection
+    pure_events: RepeatedEvent | None = None
+    top_k: LaplaceTopK | None = None
+    is_private: bool = True
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The events of the selections of all rounds."""
+        if not self.is_private:
+            return (NotPrivateEvent(),)
+        return (self.pure_events.event,) * self.pure_events.times if self.pure_events else ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelectionConfig:
+    """The settings of VPP's selection; the defaults are the paper's.
+
+    Args:
+        keep: ρ, the share of coordinates that are selected, in (0, 0.5].
+        cap: H, the value at which scores are clipped.
+        share: r, the part of ε for the selection; unused by selections that cost nothing.
+        selection: the kind of selection, one of `SELECTIONS`.
+
+    Raises:
+        InvalidInput: a setting is out of range.
+
+    >>> SelectionConfig(keep=0.1).calibrate(Budget(1.0, 1e-5), rounds=20, k=52).top_k.scale
+    2080.0
+    """
+
+    keep: float = 0.2
+    cap: float = 0.1
+    share: float = 0.1
+    selection: str = "laplace"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep <= 0.5:
+            raise InvalidInput(
+                f"keep must lie in (0, 0.5], got {self.keep:g}: "
+                "above one half the selected coordinates would get more noise"
+            )
+        if not 0 < self.cap < math.inf:
+            raise InvalidInput(f"cap must be a positive number, got {self.cap:g}")
+        if self.selection not in SELECTIONS:
+            raise InvalidInput(f"unknown selection {self.selection!r}; choose one of {', '.join(SELECTIONS)}")
+        if self.selection in _NOISY and not 0 < self.share < 1:
+            raise InvalidInput(
+                f"share must lie in (0, 1), got {self.share:g}; selection 'random' is the one without a share"
+            )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the selection has a finite privacy cost."""
+        return self.selection not in _NOT_PRIVATE
+
+    def calibrate(self, budget: Budget, rounds: int, k: int) -> CalibratedSelection:
+        """The selection with its Laplace scale λ = 2 d_A H T / ε₁, and its events (Eq. 9)."""
+        if self.selection in _NOISELESS:
+            return CalibratedSelection(_NOISELESS[self.selection](), is_private=self.is_private)
+        check_rounds(rounds)
+        selection_budget, _ = budget.split(self.share)
+        times = 1 if self.selection in _ONLY_FIRST_ROUND else rounds
+        top_k = LaplaceTopK(k=k, cap=self.cap, scale=2 * k * self.cap * times / selection_budget.epsilon)
+        return CalibratedSelection(_NOISY[self.selection](top_k), RepeatedEvent(top_k.cost, times), top_k)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseAllocation:
+    """The two groups of coordinates: their sizes, clip norms and noise.
+
+    Args:
+        dim: d, the dimension of the features.
+        num_selected: d_A, the number of selected coordinates.
+
+    >>> NoiseAllocation.from_fraction(512, 0.2).num_selected
+    103
+    """
+
+    dim: int
+    num_selected: int
+
+    @classmethod
+    def from_fraction(cls, dim: int, keep: float) -> "NoiseAllocation":
+        """⌈ρd⌉ selected coordinates, and at least one coordinate in each group."""
+        if dim < 2:
+            raise InvalidInput(f"two groups need at least 2 dimensions, got {dim}")
+        count = math.ceil(keep * dim - 1e-9)  # 0.07 * 100 is 7.000000000000001
+        return cls(dim, min(max(count, 1), dim - 1))
+
+    @property
+    def radii(self) -> tuple[float, float]:
+        """κ_A, κ_B: each group's share of the clip norm; their squares add up to one (Eq. 10)."""
+        return math.sqrt(self.num_selected / self.dim), math.sqrt(1 - self.num_selected / self.dim)
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """w_A, w_B: each group's share of the precision (Eq. 13)."""
+        first, second = self.radii
+        return second / (first + second), first / (first + second)
+
+    @property
+    def group_scales(self) -> tuple[float, float]:
+        """Noise of each group relative to σ_ref·Δ: κ/√w."""
+        return self.radii[0] / math.sqrt(self.weights[0]), self.radii[1] / math.sqrt(self.weights[1])
+
+    @property
+    def relative_energy(self) -> float:
+        """Noise energy relative to isotropic noise of the same multiplier; 1 only at one half."""
+        first, second = self.group_scales
+        return (self.num_selected * first**2 + (self.dim - self.num_selected) * second**2) / self.dim
+
+    def coord_scale(self, mask: Bool[Tensor, " d"]) -> Float[Tensor, " d"]:
+        """The noise factor of every coordinate."""
+        first, second = torch.tensor(self.group_scales, dtype=torch.float64)
+        return torch.where(mask, first, second)
+
+
+def max_selection_precision(allocation: NoiseAllocation, epsilon: float) -> float:
+    """The best precision that a selection of this ε can have, whatever the data are.
+
+    Exchanging a truly large score with any other changes the probability of being selected by at most e^ε,
+    and all probabilities add up to the number of selected coordinates.
+    """
+    chance = allocation.num_selected / allocation.dim
+    return chance / (chance + (1 - chance) * math.exp(-epsilon))
+
+
+def describe_selection(config: SelectionConfig, selection: CalibratedSelection, allocation: NoiseAllocation) -> str:
+    """One line on how precise the selection can be."""
+    chance = allocation.num_selected / allocation.dim
+    if selection.top_k is None:
+        return _NOISELESS_DESCRIPTIONS[config.selection].format(chance=chance)
+    ceiling = max_selection_precision(allocation, selection.top_k.cost.epsilon)
+    return (
+        f"signal to noise of the selection is {selection.top_k.cap / selection.top_k.scale:.2g}: "
+        f"at most {ceiling:.4f} of the kept coordinates can be the right ones, a coin keeps {chance:.4f}"
+    )
+
+
+_NOISELESS_DESCRIPTIONS = {
+    "random": "a coin keeps {chance:.4f} of the right coordinates; the selection costs nothing",
+    "public": "the selection uses the last broadcast and costs nothing; its first is a coin ({chance:.4f})",
+    "oracle": "the selection looks at the data: not private, for diagnosis only (a coin keeps {chance:.4f})",
+}
+
+
+# Variance-adaptive Prototype Perturbation (VPP, Sec. 4.2).
+
+
+_SELECTION_OPTIONS = ("keep", "cap", "share", "selection")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Vpp:
-    """Find the coordinates that tell classes apart, and give them less of the noise.
+    """Select the coordinates that separate classes, and give them less of the noise.
 
-    Guarantee: one `release` is what the selection costs (Theorem 4.1) and one Gaussian event of
+    Args:
+        clip_norm: R, the l2 norm to which every feature is clipped over both groups together.
+        allocation: the sizes, clip norms and noise of the two groups of coordinates.
+        selection: how coordinates are selected.
+        score_cap: H, the value at which scores are clipped; used for diagnostics here.
+        noise_multiplier: σ_ref, the noise of one release relative to the sensitivity.
+        isotropic_multiplier: σ_iso of the same budget, for comparison only.
+        adjacency: the neighbouring relation of the guarantee.
+
+    Guarantee: one `release` costs what the selection costs (Theorem 4.1) and one Gaussian event of
     `noise_multiplier` (Theorem 4.2) under `adjacency`, under the same conditions as `Igpp`.
+
+    >>> import torch
+    >>> mechanism = Vpp.calibrated(Budget(1.0, 1e-5), 20, clip_norm=5.0, dim=4)
+    >>> release = mechanism.release(torch.ones(6, 4), torch.arange(6) % 2)
+    >>> release.prototypes.vectors.shape, [type(event).__name__ for event in release.receipt.events]
+    (torch.Size([2, 4]), ['PureEvent', 'GaussianEvent'])
     """
 
-    facts: ClassVar[Facts] = Facts(selects=True)
+    traits: ClassVar[MechanismTraits] = MechanismTraits(has_selection=True)
 
-    clip_norm: float  # R
-    groups: Groups
+    clip_norm: float
+    allocation: NoiseAllocation
     selection: Selection
-    score_cap: float  # H
-    noise_multiplier: float  # σ_ref
-    isotropic_multiplier: float  # σ_iso of the same budget, for comparison only
+    score_cap: float
+    noise_multiplier: float
+    isotropic_multiplier: float
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
         check_clip_norm(self.clip_norm)
-        Gaussian(self.noise_multiplier)
-        object.__setattr__(self, "adjacency", member(Adjacency, self.adjacency))
+        GaussianEvent(self.noise_multiplier)
+        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
 
     @classmethod
-    def calibrated(  # noqa: PLR0913 - what is calibrated (budget, rounds) is not what is configured
+    def calibrated(
         cls,
         budget: Budget,
         rounds: int,
         *,
         clip_norm: float,
         dim: int,
-        focus: Focus | None = None,
+        selection: SelectionConfig | None = None,
         accountant: str = "exact",
         adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL,
-    ) -> "Vpp":
-        """The least noise with which `rounds` selections and releases stay within the budget."""
-        focus = focus or Focus()
-        groups = Groups.of(dim, focus.keep)
-        plan = focus.plan(budget, rounds, groups.kept)
-        by = accountant_named(accountant)
+    ) -> Self:
+        """The mechanism with the least noise at which `rounds` releases stay within the budget.
+
+        Args:
+            budget: what one client may spend in all.
+            rounds: the number of releases, each with a selection.
+            clip_norm: the l2 norm to which features are clipped.
+            dim: the dimension of the features.
+            selection: the settings of the selection; the paper's if None.
+            accountant: the name of the accountant, one of `ACCOUNTANTS`.
+            adjacency: the neighbouring relation of the guarantee.
+
+        Raises:
+            InvalidInput: no noise satisfies the budget, or an argument is out of range.
+        """
+        selection = selection or SelectionConfig()
+        allocation = NoiseAllocation.from_fraction(dim, selection.keep)
+        calibrated = selection.calibrate(budget, rounds, allocation.num_selected)
+        by = get_accountant(accountant)
         return cls(
             clip_norm=clip_norm,
-            groups=groups,
-            selection=plan.selection,
-            score_cap=focus.cap,
-            noise_multiplier=by.multiplier(budget, rounds, plan.beside),
-            isotropic_multiplier=by.multiplier(budget, rounds),
+            allocation=allocation,
+            selection=calibrated.selection,
+            score_cap=selection.cap,
+            noise_multiplier=by.noise_multiplier(budget, rounds, calibrated.pure_events),
+            isotropic_multiplier=by.noise_multiplier(budget, rounds),
             adjacency=adjacency,
         )
 
-    def planned(self, occasion: Occasion = Occasion()) -> Receipt:
-        """The selection, where it costs anything, and one Gaussian event."""
-        events = (*self.selection.cost(occasion), Gaussian(self.noise_multiplier))
-        return Receipt(events=events, terms=terms(self.adjacency, occasion))
+    @classmethod
+    def from_config(cls, config: MechanismConfig) -> Self:
+        """`calibrated` from a configuration; options `keep`, `cap`, `share` and `selection`."""
+        settings = {name: config.options[name] for name in _SELECTION_OPTIONS if name in config.options}
+        return cls.calibrated(
+            config.budget,
+            config.releases,
+            clip_norm=config.clip_norm,
+            dim=config.dim,
+            selection=SelectionConfig(**settings),
+            accountant=config.accountant,
+            adjacency=config.adjacency,
+        )
 
-    def release(self, vectors: Array, labels: Array, occasion: Occasion = Occasion()) -> Release:
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+        """The events of the selection, and one Gaussian event."""
+        events = (*self.selection.cost(context), GaussianEvent(self.noise_multiplier))
+        return Receipt(events=events, terms=release_terms(self.adjacency, context))
+
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """Select, clip both groups, summarise, add noise to both (Alg. 1, lines 5-10)."""
-        features = admit(vectors, labels, occasion)
-        if features.vectors.shape[1] != self.groups.dim:
+        features, groups = validate_features(vectors, labels, context), self.allocation
+        if features.vectors.shape[1] != groups.dim:
             raise InvalidInput(
-                f"{occasion.client}: expected features of {self.groups.dim} dimensions, "
+                f"{context.client}: expected features of {groups.dim} dimensions, "
                 f"got {features.vectors.shape[1]}; calibrate with dim={features.vectors.shape[1]}"
             )
         scores = anova_scores(features)
-        choice = self.selection.choose(scores, self.groups.kept, occasion)
-        summary, noised = self._perturbed(features, choice.focus, occasion)
-        reach = self.groups.reach(choice.focus)
-        diagnostics = {
-            **self._noise_figures(noised),
-            **overlap(choice.focus, scores, self.groups.kept),
-            "selection_scale": self.selection.scale,
-            "saturated": float((scores >= self.score_cap).double().mean()),
-            "noise_to_signal": noise_to_signal(summary, noised, reach),
-        }
-        return Release(noised.prototypes, self.planned(occasion), diagnostics, choice.memory)
-
-    def bounds(self, adjacency: Adjacency, summarise: Summariser) -> Mapping[str, str]:
-        """Two things are computed from the data."""
-        return {
-            "selection": selection_bound(self.score_cap),
-            "release": release_bound(adjacency, summarise),
-        }
-
-    def _perturbed(
-        self, features: Features, focus: Bool[Tensor, " d"], occasion: Occasion
-    ) -> tuple[Summary, Noised]:
-        radii = self.groups.radii
-        bounds = (self.clip_norm * radii[0], self.clip_norm * radii[1])
-        summary = occasion.summarise(clip_groups(features.vectors, focus, bounds), features.labels)
-        scale = Scale(
-            multiplier=self.noise_multiplier,
+        selected = self.selection.choose(scores, groups.num_selected, context)
+        bounds = (self.clip_norm * groups.radii[0], self.clip_norm * groups.radii[1])
+        summary = context.summariser(clip_groups(features.vectors, selected.mask, bounds), features.labels)
+        scale = NoiseScale(
+            noise_multiplier=self.noise_multiplier,
             clip_norm=self.clip_norm,
             adjacency=self.adjacency,
-            reach=self.groups.reach(focus),
+            coord_scale=groups.coord_scale(selected.mask),
         )
-        return summary, perturb(summary, scale, occasion)
-
-    def _noise_figures(self, noised: Noised) -> Mapping[str, float]:
-        std = float(noised.stds.median()) if len(noised.stds) else 0.0
-        first, second = self.groups.factors
-        ratio = self.groups.energy * (self.noise_multiplier / self.isotropic_multiplier) ** 2
-        return {
-            "sigma": std,
-            "sigma_focus": std * first,
-            "sigma_rest": std * second,
-            "energy_ratio": ratio,
+        noisy = perturb(summary, scale, context)
+        sigma = float(noisy.stds.median()) if len(noisy.stds) else 0.0
+        diagnostics = {
+            "sigma": sigma,
+            "sigma_focus": sigma * groups.group_scales[0],
+            "sigma_rest": sigma * groups.group_scales[1],
+            "energy_ratio": groups.relative_energy * (self.noise_multiplier / self.isotropic_multiplier) ** 2,
+            **selection_overlap(selected.mask, scores, groups.num_selected),
+            "selection_scale": self.selection.scale,
+            "saturated": float((scores >= self.score_cap).double().mean()),
+            "noise_to_signal": noise_to_signal(summary, noisy, scale.coord_scale),
         }
+        return Release(noisy.prototypes, self.receipt_for(context), diagnostics, selected.state)

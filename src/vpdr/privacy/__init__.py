@@ -1,33 +1,51 @@
-"""Numbers only: budgets, events, accountants, receipts, the ledger. No tensor is ever seen here."""
+"""Privacy accounting: budgets, events, accountants, receipts and ledgers. Numbers only, no tensors."""
 
-from vpdr.privacy.accountants import ACCOUNTANTS, Accountant, accountant_named
-from vpdr.privacy.budget import Budget
-from vpdr.privacy.entries import Entry
-from vpdr.privacy.events import Event, Gaussian, NotPrivate, Pure
-from vpdr.privacy.ledger import BudgetExceeded, Ledger
+from vpdr.privacy.accountants import (
+    ACCOUNTANTS,
+    Accountant,
+    Budget,
+    Event,
+    GaussianEvent,
+    NotPrivateEvent,
+    PureEvent,
+    get_accountant,
+)
+from vpdr.privacy.ledger import (
+    Adjacency,
+    BudgetExceeded,
+    ChargePurpose,
+    CountVisibility,
+    EncoderKind,
+    GuaranteeLevel,
+    GuaranteeTerms,
+    Ledger,
+    LedgerEntry,
+    NoiseOrigin,
+    Receipt,
+    SensitivityBasis,
+)
 from vpdr.privacy.ledger_file import LedgerFile
-from vpdr.privacy.terms import Adjacency, Basis, Counts, EncoderKind, Level, Noise, Purpose, Receipt, Terms
 
 __all__ = [
     "ACCOUNTANTS",
     "Accountant",
     "Adjacency",
-    "Basis",
     "Budget",
     "BudgetExceeded",
-    "Counts",
+    "ChargePurpose",
+    "CountVisibility",
     "EncoderKind",
-    "Entry",
     "Event",
-    "Gaussian",
+    "GaussianEvent",
+    "GuaranteeLevel",
+    "GuaranteeTerms",
     "Ledger",
+    "LedgerEntry",
     "LedgerFile",
-    "Level",
-    "Noise",
-    "NotPrivate",
-    "Pure",
-    "Purpose",
+    "NoiseOrigin",
+    "NotPrivateEvent",
+    "PureEvent",
     "Receipt",
-    "Terms",
-    "accountant_named",
+    "SensitivityBasis",
+    "get_accountant",
 ]

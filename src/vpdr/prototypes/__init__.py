@@ -1,16 +1,19 @@
-"""Calculate (Eq. 2): from clipped features to prototypes, each rule stating its own sensitivity."""
+"""Summarisers (Eq. 2): from clipped features to prototypes, each with its own sensitivity."""
 
-from vpdr.prototypes.base import NoSensitivity, Summariser
-from vpdr.prototypes.clusters import FinchClusters, KMeansClusters
-from vpdr.prototypes.means import ClassMeans
-from vpdr.prototypes.sums import ClassSums
+from vpdr.prototypes.summarisers import (
+    ClassMeans,
+    ClassSums,
+    FinchClusters,
+    KMeansClusters,
+    NoSensitivity,
+    Summariser,
+    SummariserConfig,
+)
+from vpdr.registry import Registry
 
-SUMMARISERS: dict[str, type[Summariser]] = {
-    "means": ClassMeans,
-    "sums": ClassSums,
-    "kmeans": KMeansClusters,
-    "finch": FinchClusters,
-}
+SUMMARISERS: Registry[type[Summariser]] = Registry(
+    "summariser", {"means": ClassMeans, "sums": ClassSums, "kmeans": KMeansClusters, "finch": FinchClusters}
+)
 
 __all__ = [
     "SUMMARISERS",
@@ -20,4 +23,5 @@ __all__ = [
     "KMeansClusters",
     "NoSensitivity",
     "Summariser",
+    "SummariserConfig",
 ]

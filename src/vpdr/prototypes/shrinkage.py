@@ -1,120 +1,190 @@
-"""Noisy prototypes of many clients and classes, read together: what looks like noise is taken out.
+"""Shrinkage of noisy prototypes: the best linear prediction (BLUP) of the clean ones.
 
-All of it is post-processing of released numbers and costs no privacy. It never fails: a client that stopped
-here would tell the server something about numbers of which it has only paid the noise.
+A noisy prototype is modelled as a grand mean, an effect of its class, an effect of its client, a residual,
+and noise of known variance. The variances of the four components are fitted to the prototypes themselves.
+Shapes: m clients, c classes, d dimensions, k = 1 + c + m effects.
 """
 
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
+from scipy.optimize import nnls
 from torch import Tensor
 
-from vpdr.prototypes.components import Components, fitted_components
-
-_LARGEST = 1e12  # ratio of two variances beyond which a prototype says nothing
-_SMALLEST = 1e-30  # noise-free prototypes would otherwise have infinite weight
-_FARTHEST = 1e60  # so that squares of sums of squares are numbers
+_ITERATIONS = 4  # of weights and components; they converge within two
+_MIN_CLASS_SHARE = 1e-4  # of the noise of a class: keeps apart classes that seem equal, with negligible energy
+_MAX_NOISE_RATIO = 1e12  # ratio of two variances beyond which a prototype has no information
+_MIN_NOISE = 1e-30  # noise-free prototypes would otherwise have infinite weight
+_MAX_ABS_COORDINATE = 1e60  # so that squares of sums of squares are finite
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """What is still unknown of each guess, per coordinate."""
+class VarianceComponents:
+    """Variance per coordinate of the grand mean, of a class, of a client, and of a class at one client."""
+
+    grand: float
+    classes: float
+    clients: float
+    residual: float
+
+
+@dataclass(frozen=True, slots=True)
+class PosteriorCovariance:
+    """The covariance of the prediction errors, per coordinate."""
 
     effects: Float[Tensor, "k k"]  # covariance of the grand mean, the classes and the clients
-    inherited: Float[Tensor, "m c"]  # how much of an error in its effects a guess keeps
-    own: Float[Tensor, "m c"]  # what each guess adds to that, on its own
+    effect_weight: Float[Tensor, "m c"]  # how much of an error in its effects a prediction keeps
+    own_variance: Float[Tensor, "m c"]  # what each prediction adds to that, independently of the others
 
-    def of_means(self, shares: Float[Tensor, "m c"]) -> Float[Tensor, " c"]:
-        """The variance that is left in the mean of each class over clients, weighted by `shares`."""
-        passed = shares * self.inherited
+    def variance_of_means(self, weights: Float[Tensor, "m c"]) -> Float[Tensor, " c"]:
+        """The error variance of the mean of each class over clients, for these weights."""
+        passed = weights * self.effect_weight
         of_class = passed.sum(dim=0)
-        onto = torch.cat([of_class[:, None], of_class.diag(), passed.T], dim=1)
-        common = ((onto @ self.effects) * onto).sum(dim=1)
-        return common.clamp(min=0) + (shares.square() * self.own).sum(dim=0)
+        loadings = torch.cat([of_class[:, None], of_class.diag(), passed.T], dim=1)
+        common = ((loadings @ self.effects) * loadings).sum(dim=1)
+        return common.clamp(min=0) + (weights.square() * self.own_variance).sum(dim=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunk:
-    """The best linear guess of each clean prototype, and of a class at the clients that know it.
+class BlupResult:
+    """The best linear prediction of each clean prototype, and of each class at the clients that hold it.
 
-    `shared` is the grand mean, what the class adds, and the rest at those clients: where every class is with
-    one client, nobody can tell what belongs to the class and what to the client.
+    `per_class` is the grand mean, the effect of the class, and the residual at those clients: where every
+    class is with one client, the effects of class and client cannot be separated.
     """
 
-    each: Float[Tensor, "m c d"]
-    shared: Float[Tensor, "c d"]
-    variances: Float[Tensor, " c"]  # what is still unknown of `shared`, per coordinate
-    components: Components
-    doubt: Doubt  # of `each`
+    per_client: Float[Tensor, "m c d"]
+    per_class: Float[Tensor, "c d"]
+    per_class_variances: Float[Tensor, " c"]  # error variance of `per_class`, per coordinate
+    components: VarianceComponents
+    covariance: PosteriorCovariance  # of `per_client`
 
 
-def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> Shrunk:
-    """P = K (K + V)⁻¹ Y: unbalanced classes and unequal clients weigh as much as they know.
+def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> BlupResult:
+    """P = K (K + V)⁻¹ Y: the shrunken prototypes, each weighted by its precision.
 
-    A prototype is a grand mean, what its class adds, what its client adds, a rest, and noise of the known
-    variance V; K follows from four components that are fitted to the estimates themselves. A class that a
-    client does not have comes with a large variance, and is filled in from the others. Solved through the
-    effects (Henderson's equations), so that the work grows with clients + classes and not their product.
-    Where signal is so far above noise that double precision cannot solve them, estimates stay as they are.
+    Y are the noisy prototypes and V their noise; K follows from the four variance components. A class that a
+    client does not have comes with a large variance, and is predicted from the others. Solved through the
+    effects (Henderson's equations), so that the cost grows with clients + classes and not their product.
+    Where the signal is so far above the noise that double precision cannot solve them, the estimates are
+    returned unchanged.
     """
-    told = torch.nan_to_num(estimates.double()).clamp(-_FARTHEST, _FARTHEST)
-    noise = torch.nan_to_num(variances.double(), nan=_FARTHEST**2).clamp(_SMALLEST, _FARTHEST**2)
-    noise = noise.clamp(max=_LARGEST * float(noise.min()))
-    found = fitted_components(told, noise)
-    solved = _solved(told, noise, found)
-    return _as_told(told, noise, found) if solved is None else solved
+    limit = _MAX_ABS_COORDINATE
+    observed = torch.nan_to_num(estimates.double()).clamp(-limit, limit)
+    noise = torch.nan_to_num(variances.double(), nan=limit**2).clamp(_MIN_NOISE, limit**2)
+    noise = noise.clamp(max=_MAX_NOISE_RATIO * float(noise.min()))
+    components = fit_variance_components(observed, noise)
+    solution = _solve_mixed_model(observed, noise, components)
+    return _unshrunk(observed, noise, components) if solution is None else solution
 
 
-def _solved(
-    estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"], found: Components
-) -> Shrunk | None:
-    """Henderson's equations; None where rounding has made them worthless."""
+def fit_variance_components(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"]) -> VarianceComponents:
+    """The four variances by the method of moments, none negative, and that of the classes never quite 0.
+
+    Sums over everything, over classes, over clients and over nothing each have an expected energy that is
+    linear in the variances; the entries of the sums are weighted by their precision.
+    """
+    energy = estimates.square().mean(dim=2)
+    precision = noise.square().reciprocal()
+    spread = max(float(((energy - noise) * precision).sum() / precision.sum()), 0.0)
+    fitted = torch.zeros(4, dtype=torch.float64)
+    for _ in range(_ITERATIONS):
+        weights = 1 / (noise + spread)
+        weights = weights / weights.max()
+        coefficients, moments = _moments(estimates, weights, noise)
+        scale = coefficients.diagonal()
+        fitted = _solve_nonnegative(coefficients / scale[:, None], moments / scale)
+        spread = float(fitted[1:].sum())
+    grand, by_class, by_client, residual = fitted.tolist()
+    least = _MIN_CLASS_SHARE * float((1 / (1 / noise).sum(dim=0)).median())
+    return VarianceComponents(grand, max(by_class, least), by_client, residual)
+
+
+def _moments(
+    estimates: Float[Tensor, "m c d"], weights: Float[Tensor, "m c"], noise: Float[Tensor, "m c"]
+) -> tuple[Float[Tensor, "4 4"], Float[Tensor, "4"]]:
+    """What each variance adds to each of the four energies, and the energies without the noise."""
+    weighted = weights[..., None] * estimates
+    sums = (weighted.sum(dim=(0, 1)), weighted.sum(dim=0), weighted.sum(dim=1), weighted)
+    energies = torch.stack([part.square().sum() for part in sums]) / estimates.shape[2]
+    total, single = weights.sum().square(), weights.square().sum()
+    by_class, by_client = weights.sum(dim=0).square().sum(), weights.sum(dim=1).square().sum()
+    coefficients = torch.stack(
+        [
+            torch.stack([total, by_class, by_client, single]),
+            torch.stack([by_class, by_class, single, single]),
+            torch.stack([by_client, single, by_client, single]),
+            torch.stack([single, single, single, single]),
+        ]
+    )
+    return coefficients, energies - (weights.square() * noise).sum()
+
+
+def _solve_nonnegative(coefficients: Float[Tensor, "4 4"], moments: Float[Tensor, "4"]) -> Float[Tensor, "4"]:
+    """The best non-negative variances; all is residual where the solver fails."""
+    try:
+        return torch.from_numpy(nnls(coefficients.numpy(), moments.numpy())[0])
+    except (RuntimeError, ValueError):
+        return torch.stack([*torch.zeros(3, dtype=torch.float64), moments[3].nan_to_num().clamp(min=0)])
+
+
+def _solve_mixed_model(
+    estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"], components: VarianceComponents
+) -> BlupResult | None:
+    """Henderson's equations; None where rounding makes the solution useless."""
     clients, classes, dim = estimates.shape
     rows = estimates.reshape(-1, dim)
-    weights = 1 / (found.rest + noise.flatten())
-    design = _design(clients, classes)
-    sizes = [found.grand, *[found.classes] * classes, *[found.clients] * clients]
+    weights = 1 / (components.residual + noise.flatten())
+    design = _design_matrix(clients, classes)
+    sizes = [components.grand, *[components.classes] * classes, *[components.clients] * clients]
     roots = torch.tensor(sizes, dtype=torch.float64).sqrt()
     inner = roots[:, None] * (design.T @ (weights[:, None] * design)) * roots
     factor, failed = torch.linalg.cholesky_ex(inner + torch.eye(len(roots), dtype=torch.float64))
     if int(failed):
         return None
-    known = roots[:, None] * torch.cholesky_inverse(factor) * roots
-    effects = known @ (design.T @ (weights[:, None] * rows))
+    covariance = roots[:, None] * torch.cholesky_inverse(factor) * roots
+    effects = covariance @ (design.T @ (weights[:, None] * rows))
     fixed = design @ effects
-    rest = (found.rest * weights)[:, None] * (rows - fixed)
+    residual = (components.residual * weights)[:, None] * (rows - fixed)
+
     share = weights.reshape(clients, classes, 1)
-    share = share / share.sum(dim=0)  # of those who know the class
-    shared = effects[0] + effects[1 : classes + 1] + (share * rest.reshape(clients, classes, dim)).sum(dim=0)
-    own = known[1 : classes + 1, 1 : classes + 1].diagonal()
-    unknown = known[0, 0] + 2 * known[0, 1 : classes + 1] + own
-    left = (share[..., 0].square() * found.rest * noise * weights.reshape(clients, classes)).sum(dim=0)
-    each = (fixed + rest).reshape(clients, classes, dim)
-    inherited = noise * weights.reshape(clients, classes)
-    doubt = Doubt(known, inherited, found.rest * inherited)
-    return _usable(Shrunk(each, shared, unknown.clamp(min=0) + left, found, doubt))
+    share = share / share.sum(dim=0)  # of the clients that hold the class
+    per_class = effects[0] + effects[1 : classes + 1]
+    per_class = per_class + (share * residual.reshape(clients, classes, dim)).sum(dim=0)
+    own = covariance[1 : classes + 1, 1 : classes + 1].diagonal()
+    effect_variance = covariance[0, 0] + 2 * covariance[0, 1 : classes + 1] + own
+    by_client = share[..., 0].square() * components.residual * noise * weights.reshape(clients, classes)
+    per_class_variances = effect_variance.clamp(min=0) + by_client.sum(dim=0)
+
+    effect_weight = noise * weights.reshape(clients, classes)
+    result = BlupResult(
+        per_client=(fixed + residual).reshape(clients, classes, dim),
+        per_class=per_class,
+        per_class_variances=per_class_variances,
+        components=components,
+        covariance=PosteriorCovariance(covariance, effect_weight, components.residual * effect_weight),
+    )
+    parts = (result.per_client, result.per_class, result.per_class_variances)
+    return result if all(bool(part.isfinite().all()) for part in parts) else None
 
 
-def _usable(solved: Shrunk) -> Shrunk | None:
-    parts = (solved.each, solved.shared, solved.variances)
-    return solved if all(bool(part.isfinite().all()) for part in parts) else None
+def _design_matrix(clients: int, classes: int) -> Float[Tensor, "n k"]:
+    """The effects of each prototype, client after client: the grand mean, its class, its client."""
+    row = torch.arange(clients * classes)
+    grand = torch.ones(len(row), 1, dtype=torch.float64)
+    of_class = torch.nn.functional.one_hot(row % classes, classes).double()
+    of_client = torch.nn.functional.one_hot(row // classes, clients).double()
+    return torch.cat([grand, of_class, of_client], dim=1)
 
 
-def _as_told(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"], found: Components) -> Shrunk:
-    """Nothing is taken for noise; a class is the mean of its estimates, by what each of them knows."""
+def _unshrunk(
+    estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"], components: VarianceComponents
+) -> BlupResult:
+    """The estimates as they are; a class is their mean, weighted by precision."""
     weights = 1 / noise
     share = weights / weights.sum(dim=0)
     effects = 1 + sum(noise.shape)
-    doubt = Doubt(torch.zeros(effects, effects, dtype=torch.float64), torch.zeros_like(noise), noise)
-    shared = (share[..., None] * estimates).sum(dim=0)
-    return Shrunk(estimates, shared, 1 / weights.sum(dim=0), found, doubt)
-
-
-def _design(clients: int, classes: int) -> Float[Tensor, "n k"]:
-    """Which effects each prototype has, client after client: the grand mean, its class, its client."""
-    row = torch.arange(clients * classes)
-    every = torch.ones(len(row), 1, dtype=torch.float64)
-    of_class = torch.nn.functional.one_hot(row % classes, classes).double()
-    of_client = torch.nn.functional.one_hot(row // classes, clients).double()
-    return torch.cat([every, of_class, of_client], dim=1)
+    covariance = PosteriorCovariance(torch.zeros(effects, effects, dtype=torch.float64), torch.zeros_like(noise), noise)
+    per_class = (share[..., None] * estimates).sum(dim=0)
+    return BlupResult(estimates, per_class, 1 / weights.sum(dim=0), components, covariance)

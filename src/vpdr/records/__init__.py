@@ -1,7 +1,6 @@
-"""What ran, as data: metrics of every round, what was spent, and under which terms."""
+"""The record of a run and the directory that holds it: metrics, ledgers and the privacy statement."""
 
-from vpdr.records.record import RECORD_VERSION, finished_record
-from vpdr.records.statement import privacy_statement
-from vpdr.records.store import RunFolder
+from vpdr.records.record import RECORD_VERSION, finished_record, privacy_statement
+from vpdr.records.run_dir import RunDir
 
-__all__ = ["RECORD_VERSION", "RunFolder", "finished_record", "privacy_statement"]
+__all__ = ["RECORD_VERSION", "RunDir", "finished_record", "privacy_statement"]

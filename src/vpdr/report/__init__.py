@@ -1,1 +1,1 @@
-"""From records to tables, figures and a page that needs no network."""
+"""Tables, figures and self-contained HTML pages from the records of runs."""

@@ -1,138 +1,139 @@
-"""What the numbers say, in sentences: a difference is told only where its interval excludes zero."""
+"""The results of a comparison in sentences; a difference is stated only if its interval excludes zero."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vpdr.report.differences import (
-    ALL,
-    NEAREST,
-    READINGS,
-    difference,
-    private,
-    released,
+from vpdr.report.format import METRIC_SENTENCES, count_noun, join_and, points_with_interval, range_noun, three_digits
+from vpdr.report.stats import (
+    ALL_CLASSES,
+    NEAREST_PROTOTYPE,
+    Record,
+    has_private_release,
+    has_release,
+    paired_difference,
     same_scopes,
-    verdict,
+    sign_of_interval,
 )
-from vpdr.report.numbers import listed, points, size
 
-Summary = Mapping[str, Any]  # by setting, as made by summarise_runs
+SettingSummaries = Mapping[str, Any]  # by setting, as returned by summarise_runs
 NO_DIFFERENCE = "no difference that the seeds can tell"
-PREDICTORS = {"the framework's own predictor": True, "the nearest shared prototype": False}
+OWN_PREDICTOR, SHARED_PROTOTYPE = "the framework's own predictor", "the nearest shared prototype"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One method against the baseline, on one reading in one setting."""
+class BaselineComparison:
+    """One method against the baseline on one metric in one setting."""
 
     method: str
-    measured: Mapping[str, Any]
-    verdict: int | None
+    difference: Mapping[str, Any]
+    sign: int | None
 
     @property
     def text(self) -> str:
         """The method with its difference."""
-        return f"{self.method} {points(self.measured)}"
+        return f"{self.method} {points_with_interval(self.difference)}"
 
 
-def findings(setting: Mapping[str, Any], baseline: str | None, metric: str, *, secret: bool) -> list[Finding]:
-    """Every method that released something, either under a budget (`secret`) or as it is."""
-    found = []
+def compare_with_baseline(
+    setting: Mapping[str, Any], baseline: str | None, metric: str, *, private_methods: bool
+) -> list[BaselineComparison]:
+    """All methods that released something, either those under a budget or those without privacy."""
+    comparisons = []
     for method, summary in setting["methods"].items():
-        measured = difference(setting, method, baseline, metric)
-        shared = released(summary["privacy"])
-        if measured and shared and private(summary["privacy"]) is secret:
-            name = method if secret else f"“{method}”"  # a method may be called none
-            found.append(Finding(name, measured, verdict(measured)))
-    return found
+        difference = paired_difference(setting, method, baseline, metric)
+        privacy = summary["privacy"]
+        if difference and has_release(privacy) and has_private_release(privacy) is private_methods:
+            name = method if private_methods else f"“{method}”"  # a method may be called none
+            comparisons.append(BaselineComparison(name, difference, sign_of_interval(difference)))
+    return comparisons
 
 
-def headline(summary: Summary, baseline: str | None) -> str:
-    """How many comparisons of private methods came out better, worse or undecided, and who was better."""
+def metrics_to_compare(setting: Mapping[str, Any]) -> dict[str, str]:
+    """The metrics with their names in sentences; own and all classes once if they are the same."""
+    if not same_scopes(setting):
+        return METRIC_SENTENCES
+    return {
+        ALL_CLASSES: f"{METRIC_SENTENCES[ALL_CLASSES]} (which every client holds here)",
+        NEAREST_PROTOTYPE: METRIC_SENTENCES[NEAREST_PROTOTYPE],
+    }
+
+
+def headline(summary: SettingSummaries, baseline: str | None) -> str:
+    """How many comparisons of private methods are better, worse or undecided, and which are better."""
     if baseline is None or not any(baseline in setting["methods"] for setting in summary.values()):
         return "No baseline was run, so that no differences are judged here."
-    found = {name: _judged(summary, baseline, own=own) for name, own in PREDICTORS.items()}
-    if not any(found.values()):
+    comparisons: dict[str, list[tuple[str, BaselineComparison]]] = {OWN_PREDICTOR: [], SHARED_PROTOTYPE: []}
+    for name, setting in summary.items():
+        for metric in metrics_to_compare(setting):
+            predictor = SHARED_PROTOTYPE if metric == NEAREST_PROTOTYPE else OWN_PREDICTOR
+            results = compare_with_baseline(setting, baseline, metric, private_methods=True)
+            comparisons[predictor] += [(name, each) for each in results]
+    if not any(comparisons.values()):
         return f"No private method was compared with {baseline}."
-    if all(each.verdict is None for judged in found.values() for _, each in judged):
+    if all(each.sign is None for results in comparisons.values() for _, each in results):
         return f"With one seed, differences to {baseline} cannot be told from chance: none is claimed."
-    told = [_counts(name, judged) for name, judged in found.items() if judged]
+    counts = [_count_outcomes(name, results) for name, results in comparisons.items() if results]
     return (
-        f"Private methods against {baseline}: {'; '.join(told)}. "
+        f"Private methods against {baseline}: {'; '.join(counts)}. "
         "About one in twenty intervals excludes zero by chance alone."
     )
 
 
-def _judged(summary: Summary, baseline: str, *, own: bool) -> list[tuple[str, Finding]]:
-    """All comparisons of private methods, with their settings."""
-    return [
-        (name, each)
-        for name, setting in summary.items()
-        for metric in readings(setting)
-        if (metric != NEAREST) is own
-        for each in findings(setting, baseline, metric, secret=True)
-    ]
-
-
-def _counts(name: str, judged: list[tuple[str, Finding]]) -> str:
-    """How often better, worse or neither, and who was better."""
+def _count_outcomes(predictor: str, comparisons: list[tuple[str, BaselineComparison]]) -> str:
     better = [
-        f"{each.method} in {where}" if where else each.method for where, each in judged if each.verdict == 1
+        f"{each.method} in {setting}" if setting else each.method for setting, each in comparisons if each.sign == 1
     ]
-    worse = sum(each.verdict == -1 for _, each in judged)
-    rest = len(judged) - len(better) - worse
-    who = f" ({listed(list(dict.fromkeys(better)))})" if better else ""
+    worse = sum(each.sign == -1 for _, each in comparisons)
+    undecided = len(comparisons) - len(better) - worse
+    names = f" ({join_and(list(dict.fromkeys(better)))})" if better else ""
     return (
-        f"with {name}, {len(better)} of {len(judged)} comparisons came out better{who} and {worse} worse "
-        f"with an interval that excludes zero; in {rest} there is {NO_DIFFERENCE}"
+        f"with {predictor}, {len(better)} of {len(comparisons)} comparisons came out better{names} and "
+        f"{worse} worse with an interval that excludes zero; in {undecided} there is {NO_DIFFERENCE}"
     )
 
 
-def readings(setting: Mapping[str, Any]) -> dict[str, str]:
-    """What is compared; own and all classes are told once where they are the same."""
-    if not same_scopes(setting):
-        return READINGS
-    return {ALL: f"{READINGS[ALL]} (which every client holds here)", NEAREST: READINGS[NEAREST]}
-
-
-def sentences(setting: Mapping[str, Any], baseline: str | None) -> Iterator[str]:
+def finding_sentences(setting: Mapping[str, Any], baseline: str | None) -> Iterator[str]:
     """The findings of one setting."""
-    for metric, name in readings(setting).items():
-        told = _told(findings(setting, baseline, metric, secret=True), baseline)
-        open_ = _told(findings(setting, baseline, metric, secret=False), baseline)
-        parts = [told] if told else []
-        parts += [f"Without privacy: {open_}"] if open_ else []
+    for metric, name in metrics_to_compare(setting).items():
+        private, public = (
+            _describe_comparisons(
+                compare_with_baseline(setting, baseline, metric, private_methods=private_methods), baseline
+            )
+            for private_methods in (True, False)
+        )
+        parts = [private] if private else []
+        parts += [f"Without privacy: {public}"] if public else []
         if parts:
             yield f"{name}: {'. '.join(parts)}."
-    yield from _noise(setting)
-    yield from _selection(setting)
+    yield from _noise_sentences(setting)
+    yield from _selection_sentences(setting)
 
 
-def _told(found: list[Finding], baseline: str | None) -> str:
-    """Higher, lower, and the rest."""
-    if found and all(each.verdict is None for each in found):
+def _describe_comparisons(comparisons: list[BaselineComparison], baseline: str | None) -> str:
+    if comparisons and all(each.sign is None for each in comparisons):
         return "one seed, so nothing can be told from chance"
     groups = {
-        f"higher than {baseline} (points)": [each.text for each in found if each.verdict == 1],
-        f"lower than {baseline} (points)": [each.text for each in found if each.verdict == -1],
-        NO_DIFFERENCE: [each.method for each in found if each.verdict in (0, None)],
+        f"higher than {baseline} (points)": [each.text for each in comparisons if each.sign == 1],
+        f"lower than {baseline} (points)": [each.text for each in comparisons if each.sign == -1],
+        NO_DIFFERENCE: [each.method for each in comparisons if each.sign in (0, None)],
     }
-    return "; ".join(f"{name}: {listed(members)}" for name, members in groups.items() if members)
+    return "; ".join(f"{name}: {join_and(members)}" for name, members in groups.items() if members)
 
 
-def _noise(setting: Mapping[str, Any]) -> Iterator[str]:
+def _noise_sentences(setting: Mapping[str, Any]) -> Iterator[str]:
     ratios = {
         method: summary["metrics"]["noise_to_signal"]["mean"]
         for method, summary in setting["methods"].items()
-        if private(summary["privacy"]) and "noise_to_signal" in summary["metrics"]
+        if has_private_release(summary["privacy"]) and "noise_to_signal" in summary["metrics"]
     }
-    louder = [f"{method} ({size(ratio)})" for method, ratio in ratios.items() if ratio > 1]
-    if louder:
-        yield f"The noise is stronger than the released signal (ratio above 1) for {listed(louder)}."
+    above_one = [f"{method} ({three_digits(ratio)})" for method, ratio in ratios.items() if ratio > 1]
+    if above_one:
+        yield f"The noise is stronger than the released signal (ratio above 1) for {join_and(above_one)}."
 
 
-def _selection(setting: Mapping[str, Any]) -> Iterator[str]:
-    """Whether the selected dimensions are the true ones more often than a coin's would be."""
+def _selection_sentences(setting: Mapping[str, Any]) -> Iterator[str]:
+    """Whether the selected dimensions are the true ones more often than by chance."""
     groups: dict[str, list[str]] = {"more often than": [], "less often than": [], "about as often as": []}
     for method, summary in setting["methods"].items():
         overlap, chance = (summary["metrics"].get(name) for name in ("overlap", "chance"))
@@ -140,20 +141,20 @@ def _selection(setting: Mapping[str, Any]) -> Iterator[str]:
             above, below = overlap["low"] > chance["mean"], overlap["high"] < chance["mean"]
             words = "more often than" if above else "less often than" if below else "about as often as"
             groups[words].append(f"{method} ({overlap['mean']:.2f}, chance {chance['mean']:.2f})")
-    told = [f"{words} chance for {listed(members)}" for words, members in groups.items() if members]
-    if told:
-        yield f"The selected dimensions are the true ones {'; '.join(told)}."
+    parts = [f"{words} chance for {join_and(members)}" for words, members in groups.items() if members]
+    if parts:
+        yield f"The selected dimensions are the true ones {'; '.join(parts)}."
 
 
-def compared(summary: Summary, baseline: str | None, seeds: int, records: Sequence[Mapping[str, Any]]) -> str:
-    """What was run."""
-    methods = list(dict.fromkeys(method for setting in summary.values() for method in setting["methods"]))
+def describe_comparison(summary: SettingSummaries, baseline: str | None, seeds: int, records: Sequence[Record]) -> str:
+    """How many methods, settings, seeds and runs there are, and how methods are compared."""
+    methods = dict.fromkeys(method for setting in summary.values() for method in setting["methods"])
     runs = sum(len(each["seeds"]) for setting in summary.values() for each in setting["methods"].values())
-    rounds = _range([len(record["rounds"]) for record in records], "round")
-    clients = _range([len(record["clients"]) for record in records], "client")
+    rounds = range_noun([len(record["rounds"]) for record in records], "round")
+    clients = range_noun([len(record["clients"]) for record in records], "client")
     text = (
-        f"{_count(len(methods), 'method')} in {_count(len(summary), 'setting')} with {_count(seeds, 'seed')}"
-        f": {_count(runs, 'run')} of {rounds} with {clients}."
+        f"{count_noun(len(methods), 'method')} in {count_noun(len(summary), 'setting')} with "
+        f"{count_noun(seeds, 'seed')}: {count_noun(runs, 'run')} of {rounds} with {clients}."
     )
     if baseline is None:
         return text
@@ -162,12 +163,3 @@ def compared(summary: Summary, baseline: str | None, seeds: int, records: Sequen
         "interval excludes zero. The nearest shared prototype, which a method without sharing does not "
         f"have, is compared with the predictions of {baseline} on all classes."
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _range(numbers: Sequence[int], noun: str) -> str:
-    low, high = min(numbers), max(numbers)
-    return _count(high, noun) if low == high else f"{low} to {_count(high, noun)}"

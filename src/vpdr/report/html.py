@@ -1,127 +1,376 @@
-"""A report as one HTML file: no network, no scripts."""
+"""The report of a run or a comparison: one HTML file, tables as CSV and Markdown, and summary.json."""
 
+import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from vpdr.report.appendix import changes, glossary_section, plans_section, rerun_section
-from vpdr.report.attack_section import attack_section
-from vpdr.report.findings import compared, headline, sentences
-from vpdr.report.guarantee import guarantee_section, ledger_section
-from vpdr.report.markup import Html, bullets, document, grid, section, tag
-from vpdr.report.numbers import DASH, seeds_text
-from vpdr.report.palette import Looks, looks
-from vpdr.report.pictures import accuracy_pictures, budget_pictures, noise_pictures, run_pictures
-from vpdr.report.series import Record, Records, Run, by_setting, noise_ratios
-from vpdr.report.tables import comparison_rows
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-LINKS = {"guarantee": "Guarantee", "plans": "Plans", "rerun": "Run it again", "glossary": "Glossary"}
+from vpdr.config import Experiment
+from vpdr.io import dump_toml, json_bytes, write_atomically
+from vpdr.records.run_dir import RECONSTRUCTIONS_DIR, ReconstructionStore, file_mode
+from vpdr.report.figures import (
+    CaptionedFigure,
+    MethodStyles,
+    accuracy_figures,
+    budget_figures,
+    inline_svg,
+    method_styles,
+    noise_figures,
+    plot_roc,
+    roc_figure,
+    run_figures,
+)
+from vpdr.report.findings import describe_comparison, finding_sentences, headline
+from vpdr.report.format import ATTACK_TITLES, UNNAMED_METHOD, count_noun, duration, seeds_text
+from vpdr.report.guarantee import guarantee_section, ledger_tables
+from vpdr.report.stats import (
+    SUMMARY_VERSION,
+    LabelledRun,
+    Record,
+    RecordsByMethod,
+    group_by_setting,
+    noise_to_signal_ratios,
+    summarise_runs,
+)
+from vpdr.report.tables import Table, attack_notes, attack_table, comparison_table, final_accuracy_table
+
+SECTION_LINKS = {"guarantee": "Guarantee", "plans": "Plans", "rerun": "Run it again", "glossary": "Glossary"}
+ACCURACY_NOTE = "Accuracies are means over clients and seeds ± half of the 95 % interval over seeds."
+CHANCE_NOTE = (
+    "Chance is what the same scores give under permuted labels (membership), or what the reconstructions "
+    "give if each is taken for another class's. The interval is how far chance alone scatters around it."
+)
+ADVERSARY_ENCODERS = {
+    "client": "The adversary has the client's own encoder, which never leaves the client: the paper's "
+    "assumption, stronger than any server.",
+    "initial": "The adversary has the initial encoder, which everybody knows: what a server has.",
+}
+RECONSTRUCTIONS_CAPTION = "Reconstructions of the last attacked round: a row for each client, a column for each class."
+GLOSSARY = {
+    "Own classes": "test samples of the classes that a client has trained on, the paper's protocol.",
+    "All classes": "the whole test set of a client, with the classes that it has never seen.",
+    "Nearest shared prototype": (
+        "a sample gets the class of the shared prototype with the largest cosine similarity. It shows what "
+        "the exchanged prototypes themselves are worth, without any client's own classifier."
+    ),
+    "Noise-to-signal": (
+        "expected norm of the noise over the norm of what is released: the median over prototypes, then the "
+        "mean over clients and rounds. Above 1 the noise is the larger part. It is infinite where most "
+        "released vectors belong to classes that the client lacks; such releases are counted and left out."
+    ),
+    "relMSE": (
+        "squared error of the released prototypes over the spread between classes. 0 is perfect; 1 is what "
+        "one constant vector for all classes would score; far above 1 is noise."
+    ),
+    "Overlap and chance": (
+        "share of the selected dimensions that are truly the most discriminative, beside the share that a "
+        "random choice would hit."
+    ),
+    "Interval": "95 % t-interval over seeds; for a difference, over the differences at equal seeds.",
+    "ε, δ": "what all releases of a client together may reveal about one sample; smaller is stricter.",
+}
 
 
-def page(
+# Files
+
+
+def write_run_report(record: Record, directory: Path) -> None:
+    """Write report.html of one run.
+
+    With reconstructions in the directory the page shows them, and only the owner may read it.
+
+    Args:
+        record: the finished record.
+        directory: the directory of the run.
+    """
+    sheets = [path.read_bytes() for path in ReconstructionStore(directory).contact_sheets()[-1:]]
+    mode = 0o600 if sheets else file_mode(record)
+    write_atomically(directory / "report.html", run_page(record, sheets).encode(), mode=mode)
+
+
+def write_attack_figures(attacks: Mapping[str, Any], directory: Path) -> None:
+    """Write the ROC curves of the attacks on one run, readable by the owner only."""
+    if attacks.get("mia", {}).get("roc"):
+        target = directory / RECONSTRUCTIONS_DIR
+        target.mkdir(exist_ok=True)
+        svg = inline_svg(plot_roc(attacks["mia"]), "roc", "ROC curves of the membership attackers")
+        write_atomically(target / "roc.svg", svg.encode(), mode=0o600)
+
+
+def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun], directory: Path) -> dict[str, Any]:
+    """Write the tables (CSV and Markdown), report.html and, last, summary.json of a comparison.
+
+    Args:
+        experiment: names, seeds, methods and baseline.
+        runs: setting, method and record of every run, in any order.
+        directory: where the files go.
+
+    Returns:
+        The content of summary.json.
+    """
+    order = {(each.scenario, each.method): index for index, each in enumerate(experiment.method_configs)}
+    runs = sorted(runs, key=lambda run: (order[run[0], run[1]], run[2]["seed"]))
+    baseline, mode = experiment.baseline, file_mode(*(record for _, _, record in runs))
+    settings = summarise_runs(runs, baseline)
+    for setting, content in settings.items():
+        table = comparison_table(content, baseline)
+        name = f"table-{setting}" if setting else "table"
+        write_atomically(directory / f"{name}.csv", table.to_csv().encode(), mode=mode)
+        write_atomically(directory / f"{name}.md", table.to_markdown().encode(), mode=mode)
+    page = comparison_page(experiment.title, experiment.name, experiment.seeds, baseline, settings, runs)
+    write_atomically(directory / "report.html", page.encode(), mode=mode)
+    summary = {
+        "schema": "vpdr-summary",
+        "version": SUMMARY_VERSION,
+        "name": experiment.name,
+        "title": experiment.title,
+        "seeds": list(experiment.seeds),
+        "baseline": baseline,
+        "settings": settings,
+    }
+    write_atomically(directory / "summary.json", json_bytes(summary), mode=mode)
+    return summary
+
+
+# Pages
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResultsSection:
+    """The results of one setting of a comparison, or of one run."""
+
+    id: str
+    title: str
+    table: Table
+    figures: Sequence[CaptionedFigure]
+    changes: str = ""  # settings that differ from the other sections
+    findings: Sequence[str] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttackPart:
+    """One attack."""
+
+    title: str
+    description: str
+    table: Table
+    notes: Sequence[str]
+    roc: CaptionedFigure | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigPart:
+    """The resolved configuration of one method."""
+
+    title: str
+    changes: str  # settings that differ from the baseline
+    toml: str
+
+
+def comparison_page(
     title: str,
     name: str,
     seeds: Sequence[int],
     baseline: str | None,
     summary: Mapping[str, Any],
-    records: Sequence[Run],
+    runs: Sequence[LabelledRun],
 ) -> str:
-    """The comparison of several runs; `summary` is what `summarise_runs` makes of `records`."""
-    settings = by_setting(records)
+    """The HTML page of a comparison.
+
+    Args:
+        title: heading of the page.
+        name: the experiment as `vpdr run` takes it.
+        seeds: all seeds.
+        baseline: the method that the others are compared with.
+        summary: what `summarise_runs` returns for `runs`.
+        runs: setting, method and record of every run.
+
+    Returns:
+        The page; the same runs give the same bytes.
+    """
+    settings = group_by_setting(runs)
     baseline = baseline if any(baseline in methods for methods in settings.values()) else None
-    methods = list(dict.fromkeys(method for _, method, _ in records))
-    styles = looks(methods, baseline)
-    every = [record for _, _, record in records]
-    links = {f"setting-{index}": _named(setting) for index, setting in enumerate(settings)}
-    parts = [
-        tag("h1", title),
-        tag("p", compared(summary, baseline, len(seeds), every)),
-        tag("p", tag("strong", headline(summary, baseline))),
-        _contents({**links, **LINKS}),
+    styles = method_styles(list(dict.fromkeys(method for _, method, _ in runs)), baseline)
+    records = [record for _, _, record in runs]
+    results = [
+        _setting_section(f"setting-{index}", setting, settings, summary[setting], baseline, styles)
+        for index, setting in enumerate(settings)
     ]
-    for identifier, (setting, runs) in zip(links, settings.items(), strict=True):
-        others = [next(iter(other.values()))[0]["plan"] for key, other in settings.items() if key != setting]
-        apart = changes(next(iter(runs.values()))[0]["plan"], others)
-        body = setting_parts(summary[setting], runs, baseline, styles, identifier)
-        intro = tag("p", f"What sets it apart: {apart}.", class_="small") if apart else Html("")
-        parts.append(section(identifier, _named(setting), intro, *body))
-    command = f"vpdr run {name} --seeds {seeds_text(list(seeds))}"
-    parts += [
-        guarantee_section(settings, budget_pictures(settings, styles)),
-        plans_section(settings, baseline),
-        rerun_section(command, every),
-        glossary_section(),
-    ]
-    return document(title, *parts)
-
-
-def _named(setting: str) -> str:
-    return f"Setting “{setting}”" if setting else "Results"
-
-
-def _contents(links: Mapping[str, str]) -> Html:
-    return tag("nav", *(tag("a", text, href=f"#{identifier}") for identifier, text in links.items()))
-
-
-def setting_parts(
-    summary: Mapping[str, Any], runs: Records, baseline: str | None, styles: Looks, key: str
-) -> list[Html]:
-    """Findings, table and figures of one setting."""
-    table = comparison_rows(summary, baseline)
-    header = [tag("th", tag("abbr", c.label, title=c.meaning), scope="col") for c in table.columns]
-    rows = [[cell.text for cell in row] for row in table.rows]
-    note = "Accuracies are means over clients and seeds ± half of the 95 % interval over seeds. "
-    return [
-        bullets(sentences(summary, baseline)),
-        grid(header, rows),
-        tag("p", note, unbounded(runs), class_="small"),
-        *accuracy_pictures(summary, runs, baseline, styles, key),
-        *noise_pictures(runs, styles, key),
-    ]
-
-
-def unbounded(runs: Records) -> str:
-    """Which methods had releases without a finite noise-to-signal ratio."""
-    found = {method: noise_ratios(records) for method, records in runs.items()}
-    told = [f"{m} {each.infinite} of {each.releases}" for m, each in found.items() if each.infinite]
-    if not told:
-        return ""
-    return f"Releases whose noise-to-signal ratio is infinite, left out of its mean: {', '.join(told)}."
-
-
-def single_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
-    """One run by itself: what came out, round by round, what attacks found, and its ledgers."""
-    title, runs = f"{record['name']}, seed {record['seed']}", {"": [record]}
-    styles = looks([""], None)
-    attacks = {"attacks": "Attacks"} if record.get("attacks") else {}
-    text = f"One run of {len(record['rounds'])} rounds with {len(record['clients'])} clients: "
-    return document(
-        title,
-        tag("h1", title),
-        tag("p", text, record["privacy"]["sentence"], "."),
-        _contents({"results": "Results", **attacks, **LINKS, "ledger": "Ledgers"}),
-        section(
-            "results",
-            "Results",
-            final_table(record),
-            *run_pictures(record),
-            *noise_pictures(runs, styles, "run"),
-        ),
-        attack_section(record, sheets),
-        guarantee_section({"": runs}, budget_pictures({"": runs}, styles)),
-        ledger_section(record),
-        plans_section({"": runs}, None),
-        rerun_section("vpdr run plan.toml   # the file beside the record", [record]),
-        glossary_section(),
+    return _render(
+        title=title,
+        description=describe_comparison(summary, baseline, len(seeds), records),
+        headline=headline(summary, baseline),
+        links={part.id: part.title for part in results} | SECTION_LINKS,
+        results=results,
+        settings=settings,
+        styles=styles,
+        baseline=baseline,
+        command=f"vpdr run {name} --seeds {seeds_text(seeds)}",
+        records=records,
     )
 
 
-def final_table(record: Record) -> Html:
-    """Final accuracies by client and way to predict."""
-    names = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine", "fused")
-    keys = [(scope, n) for scope in ("own", "all") for n in names if n in record["final"].get(scope, {})]
-    rows = []
-    for client in [*record["clients"], None]:
-        found = [record["final"][scope][n] for scope, n in keys]
-        values = [each["average"] if client is None else each["clients"].get(client) for each in found]
-        rows.append([client or "average", *(DASH if v is None else f"{100 * v:.1f}" for v in values)])
-    return grid(("Client", *(f"{n.replace('_', ' ')}, {scope}, %" for scope, n in keys)), rows)
+def run_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
+    """The HTML page of one run.
+
+    Args:
+        record: the finished record.
+        sheets: contact sheets of reconstructions (PNG); the last one is shown.
+
+    Returns:
+        The page; the same record gives the same bytes.
+    """
+    runs, styles = {"": [record]}, method_styles([""], None)
+    rounds, clients = len(record["rounds"]), len(record["clients"])
+    results = ResultsSection(
+        id="results",
+        title="Results",
+        table=final_accuracy_table(record),
+        figures=[*run_figures(record), *noise_figures(runs, styles, "run")],
+    )
+    attacks = record.get("attacks", {})
+    attack_link = {"attacks": "Attacks"} if attacks else {}
+    return _render(
+        title=f"{record['name']}, seed {record['seed']}",
+        description=f"One run of {rounds} rounds with {clients} clients: {record['privacy']['sentence']}.",
+        links={"results": "Results", **attack_link, **SECTION_LINKS, "ledger": "Ledgers"},
+        results=[results],
+        settings={"": runs},
+        styles=styles,
+        command="vpdr run plan.toml   # the file beside the record",
+        records=[record],
+        attacks=[_attack_part(kind, attack) for kind, attack in attacks.items()],
+        reconstructions=sheets[-1] if "fsh" in attacks and sheets else None,
+        ledgers=ledger_tables(record),
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("vpdr.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _render(
+    *,
+    settings: Mapping[str, RecordsByMethod],
+    styles: MethodStyles,
+    records: Sequence[Record],
+    baseline: str | None = None,
+    reconstructions: bytes | None = None,
+    **content: Any,
+) -> str:
+    """Fill the template; adds the sections that both pages have."""
+    png = None if reconstructions is None else base64.b64encode(reconstructions).decode()
+    context = {
+        "headline": "",
+        "attacks": [],
+        "ledgers": {},
+        "chance_note": CHANCE_NOTE,
+        "reconstructions": png and {"png": png, "caption": RECONSTRUCTIONS_CAPTION},
+        "guarantee": guarantee_section(settings, budget_figures(settings, styles)),
+        "baseline": baseline,
+        "configs": _config_parts(settings, baseline),
+        "versions": _versions(records),
+        "glossary": GLOSSARY,
+    }
+    return _template().render(context | content)
+
+
+def _setting_section(
+    id: str,
+    setting: str,
+    settings: Mapping[str, RecordsByMethod],
+    summary: Mapping[str, Any],
+    baseline: str | None,
+    styles: MethodStyles,
+) -> ResultsSection:
+    first_configs = {name: next(iter(runs.values()))[0]["plan"] for name, runs in settings.items()}
+    others = [config for name, config in first_configs.items() if name != setting]
+    runs = settings[setting]
+    return ResultsSection(
+        id=id,
+        title=f"Setting “{setting}”" if setting else "Results",
+        changes=changed_settings(first_configs[setting], others),
+        findings=list(finding_sentences(summary, baseline)),
+        table=comparison_table(summary, baseline),
+        note=f"{ACCURACY_NOTE} {_infinite_ratio_note(runs)}".strip(),
+        figures=[*accuracy_figures(summary, runs, baseline, styles, id), *noise_figures(runs, styles, id)],
+    )
+
+
+def _infinite_ratio_note(runs: RecordsByMethod) -> str:
+    """Which methods had releases with an infinite noise-to-signal ratio."""
+    ratios = {method: noise_to_signal_ratios(records) for method, records in runs.items()}
+    counts = [f"{m} {r.num_infinite} of {r.num_releases}" for m, r in ratios.items() if r.num_infinite]
+    if not counts:
+        return ""
+    return f"Releases whose noise-to-signal ratio is infinite, left out of its mean: {', '.join(counts)}."
+
+
+def _attack_part(kind: str, attack: Mapping[str, Any]) -> AttackPart:
+    rounds = ", ".join(str(each["round"]) for each in attack["rounds"])
+    return AttackPart(
+        title=ATTACK_TITLES[kind],
+        description=f"{ADVERSARY_ENCODERS[attack['phi']]} Rounds {rounds}.",
+        table=attack_table(attack),
+        notes=[f"{note}." for note in attack_notes(attack)],
+        roc=roc_figure(attack) if attack.get("roc") else None,
+    )
+
+
+def _config_parts(settings: Mapping[str, RecordsByMethod], baseline: str | None) -> list[ConfigPart]:
+    parts = []
+    for setting, methods in settings.items():
+        reference = [records[0]["plan"] for method, records in methods.items() if method == baseline]
+        for method, records in methods.items():
+            config = records[0]["plan"]
+            title = " / ".join(part for part in (setting, method) if part) or UNNAMED_METHOD
+            changes = changed_settings(config, reference)
+            parts.append(ConfigPart(title=title, changes=changes, toml=dump_toml(config)))
+    return parts
+
+
+def changed_settings(config: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+    """The settings in which a configuration differs from any of the others, without the seed."""
+    flat_others = [flatten_settings(other) for other in others]
+    return ", ".join(
+        f"{key} = {value}"
+        for key, value in flatten_settings(config).items()
+        if key != "run.seed" and any(other.get(key) != value for other in flat_others)
+    )
+
+
+def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as `section.key`."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= flatten_settings(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _versions(records: Sequence[Record]) -> dict[str, str]:
+    """Computing time and versions of the packages."""
+    total = sum(record["wall_seconds"] for record in records)
+    versions: dict[str, list[str]] = {}
+    for record in records:
+        for name, version in record["versions"].items():
+            if version not in versions.setdefault(name, []):
+                versions[name].append(version)
+    computing_time = f"{duration(total)} in {count_noun(len(records), 'run')}"
+    return {"Computing time": computing_time} | {name: " and ".join(each) for name, each in versions.items()}

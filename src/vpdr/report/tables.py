@@ -1,158 +1,411 @@
-"""The comparison of one setting as a table: text for people, raw numbers for programs."""
+"""One table type for the terminal, Markdown, CSV and HTML, and the tables that are built from results."""
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vpdr.report.differences import ALL, FUSED, NEAREST, OWN, difference, private, released
-from vpdr.report.numbers import DASH, percent, points, size
+from markupsafe import Markup
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
-PARTS = ("mean", "low", "high")
+from vpdr.report.format import (
+    ATTACK_METRIC_LABELS,
+    DASH,
+    PREDICTOR_LABELS,
+    SHORT_METRIC_LABELS,
+    Interval,
+    attack_metric,
+    count_noun,
+    fraction_with_chance,
+    level_label,
+    markdown_row,
+    method_name,
+    percent,
+    percent_with_half_width,
+    points_with_half_width,
+    points_with_interval,
+    short_number,
+    three_digits,
+)
+from vpdr.report.stats import (
+    ALL_CLASSES,
+    FUSED,
+    NEAREST_PROTOTYPE,
+    OWN_CLASSES,
+    PREDICTORS,
+    Record,
+    has_private_release,
+    has_release,
+    paired_difference,
+)
+
+COLUMN_GAP = 2  # spaces between two columns in the terminal
+UNLIMITED_WIDTH = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, what it means, and the names of the raw numbers under it."""
+    """One column of a table.
+
+    Attributes:
+        key: name of the column in a CSV file.
+        label: heading.
+        meaning: one sentence about the column, shown as a tooltip in HTML.
+        parts: names of the raw numbers of a cell; a column with parts is numeric and right-aligned.
+        priority: 0 is always shown; in a narrow terminal the highest number is left out first.
+        wrap: whether cells may be broken over several lines in the terminal.
+    """
 
     key: str
     label: str
-    meaning: str
+    meaning: str = ""
     parts: tuple[str, ...] = ()
+    priority: int = 0
+    wrap: bool = True
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The columns of the raw table."""
+    def csv_names(self) -> tuple[str, ...]:
+        """The columns of the CSV file."""
         return tuple(f"{self.key}.{part}" for part in self.parts) or (self.key,)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is shown, and the raw values behind it (one for each name of its column)."""
+    """The text of a cell, and its raw values (one for each CSV column)."""
 
     text: str
     values: tuple[float | str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """One line a method, in the order of the plan."""
+class Table:
+    """A table that can be rendered as text, Markdown, CSV and HTML.
+
+    >>> table = Table.from_texts(["method", "accuracy"], [["local", "61.0"], ["vpdr", "64.2"]])
+    >>> print(table.to_markdown(), end="")
+    | method | accuracy |
+    | --- | --- |
+    | local | 61.0 |
+    | vpdr | 64.2 |
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    title: str = ""
+
+    @classmethod
+    def from_texts(
+        cls, labels: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", wrap_first: bool = True
+    ) -> "Table":
+        """A table of texts.
+
+        Args:
+            labels: the headings, which are also the CSV names.
+            rows: the texts, one per heading.
+            title: a line above the table in the terminal.
+            wrap_first: whether the first column may be broken over several lines in the terminal.
+
+        Returns:
+            A table with left-aligned columns.
+        """
+        columns = tuple(Column(label, label, wrap=wrap_first or index > 0) for index, label in enumerate(labels))
+        return cls(columns, tuple(tuple(Cell(text, (text,)) for text in row) for row in rows), title)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str]) -> "Table":
+        """A table of names and values, without headings."""
+        columns = (Column("name", ""), Column("value", ""))
+        return cls(columns, tuple((Cell(name, (name,)), Cell(text, (text,))) for name, text in fields.items()))
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The headings."""
         return tuple(column.label for column in self.columns)
 
-    def only(self, keys: Sequence[str]) -> "Comparison":
+    def select_columns(self, keys: Sequence[str]) -> "Table":
         """The same table with some of its columns."""
-        kept = [index for index, column in enumerate(self.columns) if column.key in keys]
-        rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
-        return Comparison(tuple(self.columns[index] for index in kept), rows)
+        indices = [index for index, column in enumerate(self.columns) if column.key in keys]
+        rows = tuple(tuple(row[index] for index in indices) for row in self.rows)
+        return Table(tuple(self.columns[index] for index in indices), rows, self.title)
+
+    def fit_to_width(self, width: int) -> "Table":
+        """The table without the columns of lowest importance, as far as needed to fit into `width`."""
+        widths = {
+            column.key: max(len(column.label), *(len(row[index].text) for row in self.rows), 0)
+            for index, column in enumerate(self.columns)
+        }
+        optional = sorted((c for c in self.columns if c.priority), key=lambda c: c.priority)
+        while optional and sum(widths.values()) + COLUMN_GAP * (len(widths) - 1) > width:
+            del widths[optional.pop().key]
+        return self.select_columns(list(widths))
+
+    def to_text(self, width: int | None = None) -> str:
+        """The table for a terminal.
+
+        Args:
+            width: characters per line. Columns with a priority are left out if they do not fit, and cells of
+                the other columns are broken over several lines if needed. None is no limit.
+
+        Returns:
+            The title (if any), the headings (if any) and the rows, without a newline at the end.
+        """
+        fitted = self if width is None else self.fit_to_width(width)
+        grid = RichTable(
+            title=Text(self.title) if self.title else None,
+            title_justify="left",
+            show_header=any(self.labels),
+            box=None,
+            pad_edge=False,
+        )
+        for column in fitted.columns:
+            grid.add_column(
+                Text(column.label),
+                justify="right" if column.parts else "left",
+                overflow="fold",
+                no_wrap=not column.wrap,
+            )
+        for row in fitted.rows:
+            grid.add_row(*(Text(cell.text) for cell in row))
+        text = io.StringIO()
+        Console(file=text, width=width or UNLIMITED_WIDTH, color_system=None, soft_wrap=True).print(grid)
+        if width is None:
+            return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+        return text.getvalue().rstrip("\n")
+
+    def to_markdown(self) -> str:
+        """The table for a Markdown file; numeric columns are right-aligned."""
+        marks = ("---:" if column.parts else "---" for column in self.columns)
+        rows = (markdown_row(*(cell.text for cell in row)) for row in self.rows)
+        return markdown_row(*self.labels) + markdown_row(*marks) + "".join(rows)
+
+    def to_csv(self) -> str:
+        """The raw values (accuracies and differences as fractions of 1); missing values are empty."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(name for column in self.columns for name in column.csv_names)
+        writer.writerows([value for cell in row for value in cell.values] for row in self.rows)
+        return text.getvalue()
+
+    def to_html(self, css_class: str = "numbers") -> Markup:
+        """The table for a web page, with escaped texts; the first column holds the headings of the rows."""
+        head = Markup("").join(
+            Markup('<th scope="col">{}</th>').format(
+                Markup('<abbr title="{}">{}</abbr>').format(column.meaning, column.label)
+                if column.meaning
+                else column.label
+            )
+            for column in self.columns
+        )
+        rows = Markup("").join(
+            Markup('<tr><th scope="row">{}</th>{}</tr>\n').format(
+                first.text, Markup("").join(Markup("<td>{}</td>").format(cell.text) for cell in rest)
+            )
+            for first, *rest in self.rows
+        )
+        return Markup(
+            '<div class="scroll" tabindex="0" role="region" aria-label="table"><table class="{}">\n'
+            "<thead><tr>{}</tr></thead>\n<tbody>{}</tbody></table></div>"
+        ).format(css_class, head, rows)
 
 
-COLUMNS = (
+# The comparison of the methods of one setting
+
+INTERVAL_PARTS = ("mean", "low", "high")
+LABEL_COLUMNS = (
     Column("method", "Method", "the arm of the comparison"),
     Column("epsilon", "ε budget", "what each client may spend over the whole run; a dash: no budget applies"),
     Column("level", "Guarantee", "how much the stated budget is worth, see “What the guarantee covers”"),
-    Column(OWN, "Own classes, %", "accuracy of the framework's own predictor on a client's classes", PARTS),
-    Column(ALL, "All classes, %", "accuracy of the framework's own predictor on all classes", PARTS),
-    Column(NEAREST, "Nearest prototype, %", "all classes, by the cosine-nearest shared prototype", PARTS),
-    Column(FUSED, "Fused, %", "all classes, by the head and the shared prototypes together", PARTS),
 )
-FIGURES = (
+ACCURACY_COLUMNS = (
     Column(
-        "noise_to_signal", "Noise / signal", "expected norm of the noise over that of the prototypes", PARTS
+        OWN_CLASSES, "Own classes, %", "accuracy of the framework's own predictor on a client's classes", INTERVAL_PARTS
+    ),
+    Column(ALL_CLASSES, "All classes, %", "accuracy of the framework's own predictor on all classes", INTERVAL_PARTS),
+    Column(
+        NEAREST_PROTOTYPE, "Nearest prototype, %", "all classes, by the cosine-nearest shared prototype", INTERVAL_PARTS
+    ),
+    Column(FUSED, "Fused, %", "all classes, by the head and the shared prototypes together", INTERVAL_PARTS),
+)
+DIAGNOSTIC_COLUMNS = (
+    Column(
+        "noise_to_signal", "Noise / signal", "expected norm of the noise over that of the prototypes", INTERVAL_PARTS
     ),
     Column(
         "relative_error",
         "relMSE",
         "squared error of each client's last release; 1: what a constant scores",
-        PARTS,
+        INTERVAL_PARTS,
     ),
     Column("overlap", "Overlap (chance)", "selected dimensions that are the true ones", ("mean", "chance")),
 )
 
 
-def comparison_rows(setting: Mapping[str, Any], baseline: str | None) -> Comparison:
-    """The table of one setting of `summarise_runs`; without a baseline it has no differences.
+def comparison_table(setting: Mapping[str, Any], baseline: str | None) -> Table:
+    """All results of one setting, one row per method.
 
-    The fused predictor has columns where any method has it.
+    Args:
+        setting: one setting of `summarise_runs`.
+        baseline: the method that the others are compared with; without it there are no differences.
+
+    Returns:
+        A table with accuracies, paired differences and diagnostics of the releases. The fused predictor has
+        columns if any method has it.
     """
-    fused = any(FUSED in each["metrics"] for each in setting["methods"].values())
-    shown = tuple(column for column in COLUMNS if fused or column.key != FUSED)
-    gaps = _gaps(baseline, fused=fused) if baseline in setting["methods"] else ()
+    has_fused = any(FUSED in summary["metrics"] for summary in setting["methods"].values())
+    accuracies = [column for column in ACCURACY_COLUMNS if has_fused or column.key != FUSED]
+    compared = [column.key for column in accuracies] if baseline in setting["methods"] else []
     rows = []
     for method, summary in setting["methods"].items():
-        found = [
-            difference(setting, method, baseline, column.key.replace("difference.", "")) for column in gaps
-        ]
-        told = tuple(Cell(points(each), _raw(each)) for each in found)
-        accuracies = _accuracies(summary["metrics"], shown)
-        rows.append((*_named(method, summary["privacy"]), *accuracies, *told, *_figures(summary["metrics"])))
-    return Comparison((*shown, *gaps, *FIGURES), tuple(rows))
+        metrics = summary["metrics"]
+        differences = [paired_difference(setting, method, baseline, metric) for metric in compared]
+        rows.append(
+            (
+                *_label_cells(method, summary["privacy"]),
+                *(_interval_cell(percent_with_half_width, metrics.get(c.key)) for c in accuracies),
+                *(_interval_cell(points_with_interval, difference) for difference in differences),
+                *_diagnostic_cells(metrics),
+            )
+        )
+    difference_columns = (_difference_column(metric, baseline) for metric in compared)
+    return Table((*LABEL_COLUMNS, *accuracies, *difference_columns, *DIAGNOSTIC_COLUMNS), tuple(rows))
 
 
-def _gaps(baseline: str | None, *, fused: bool) -> tuple[Column, ...]:
-    shown = {OWN: "own", ALL: "all", NEAREST: "nearest"} | ({FUSED: "fused"} if fused else {})
-    paired = f"paired by seed, percentage points, 95 % interval; minus {baseline}'s"
-    rules = {key: f"{paired} {'fused' if key == FUSED else 'own predictor'}" for key in shown}
-    return tuple(
-        Column(f"difference.{key}", f"{label.capitalize()} − {baseline}, points", rules[key], PARTS)
-        for key, label in shown.items()
+def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, title: str = "") -> Table:
+    """The columns of `comparison_table` that matter most, with short texts for a terminal."""
+    summaries = setting["methods"]
+    columns = [
+        Column("method", "method"),
+        Column("epsilon", "ε", priority=2),
+        Column("level", "guarantee", priority=5),
+        Column(OWN_CLASSES, "own", parts=INTERVAL_PARTS, priority=7),
+        Column(ALL_CLASSES, "all", parts=INTERVAL_PARTS, priority=1),
+        Column(NEAREST_PROTOTYPE, "nearest", parts=INTERVAL_PARTS, priority=6),
+        Column(FUSED, "fused", parts=INTERVAL_PARTS, priority=4),
+        Column(f"difference.{ALL_CLASSES}", f"all − {baseline}", parts=INTERVAL_PARTS, priority=3),
+        Column("relative_error", "relMSE", parts=INTERVAL_PARTS, priority=8),
+    ]
+    full = comparison_table(setting, baseline)
+    available = {column.key: index for index, column in enumerate(full.columns)}
+    columns = [column for column in columns if column.key in available]
+    rows = []
+    for (method, summary), row in zip(summaries.items(), full.rows, strict=True):
+        cells = {key: row[index] for key, index in available.items()}
+        level = str(summary["privacy"]["level"]) if has_release(summary["privacy"]) else DASH
+        difference = paired_difference(setting, method, baseline, ALL_CLASSES)
+        cells["level"] = Cell(level, cells["level"].values)
+        cells[f"difference.{ALL_CLASSES}"] = _interval_cell(points_with_half_width, difference)
+        rows.append(tuple(cells[column.key] for column in columns))
+    return Table(tuple(columns), tuple(rows), title)
+
+
+def _difference_column(metric: str, baseline: str | None) -> Column:
+    predictor = "fused" if metric == FUSED else "own predictor"
+    return Column(
+        f"difference.{metric}",
+        f"{SHORT_METRIC_LABELS[metric].capitalize()} − {baseline}, points",
+        f"paired by seed, percentage points, 95 % interval; minus {baseline}'s {predictor}",
+        INTERVAL_PARTS,
     )
 
 
-def _named(method: str, privacy: Mapping[str, Any]) -> tuple[Cell, ...]:
-    budget = privacy["epsilon_budget"] if private(privacy) else None
-    level = privacy["level"] if released(privacy) else "nothing released"
-    return (
-        Cell(method or "this plan", (method,)),
-        Cell(DASH if budget is None else f"{budget:g}", (budget,)),
-        Cell(level, (level,)),
-    )
+def _label_cells(method: str, privacy: Mapping[str, Any]) -> tuple[Cell, Cell, Cell]:
+    budget = privacy["epsilon_budget"] if has_private_release(privacy) else None
+    level = level_label(privacy)
+    return (Cell(method_name(method), (method,)), Cell(short_number(budget), (budget,)), Cell(level, (level,)))
 
 
-def _accuracies(metrics: Mapping[str, Any], shown: Sequence[Column]) -> Iterator[Cell]:
-    for column in shown:
-        if column.parts:
-            yield Cell(percent(metrics.get(column.key)), _raw(metrics.get(column.key)))
-
-
-def _figures(metrics: Mapping[str, Any]) -> tuple[Cell, ...]:
-    cells = []
-    for name in ("noise_to_signal", "relative_error"):
-        measured = metrics.get(name)
-        cells.append(Cell(size(measured["mean"]) if measured else DASH, _raw(measured)))
+def _diagnostic_cells(metrics: Mapping[str, Any]) -> tuple[Cell, Cell, Cell]:
+    ratio, error = metrics.get("noise_to_signal"), metrics.get("relative_error")
     overlap, chance = (metrics.get(name, {}).get("mean") for name in ("overlap", "chance"))
-    text = DASH if overlap is None else f"{overlap:.2f} ({DASH if chance is None else f'{chance:.2f}'})"
-    return (*cells, Cell(text, (overlap, chance)))
+    return (
+        _interval_cell(_mean_in_three_digits, ratio),
+        _interval_cell(_mean_in_three_digits, error),
+        Cell(fraction_with_chance(overlap, chance), (overlap, chance)),
+    )
 
 
-def _raw(measured: Mapping[str, Any] | None) -> tuple[float | str | None, ...]:
-    return tuple(measured[part] if measured else None for part in PARTS)
+def _mean_in_three_digits(interval: Interval | None) -> str:
+    return three_digits(interval["mean"]) if interval else DASH
 
 
-def table_rows(table: Comparison) -> Iterator[tuple[str, ...]]:
-    """The texts line by line."""
-    for row in table.rows:
-        yield tuple(cell.text for cell in row)
+def _interval_cell(format_text: Callable[[Interval | None], str], interval: Interval | None) -> Cell:
+    values = tuple(interval[part] if interval else None for part in INTERVAL_PARTS)
+    return Cell(format_text(interval), values)
 
 
-def markdown(table: Comparison) -> str:
-    """The table for a README; the first column reads from the left, numbers from the right."""
-    lines = [table.labels, tuple("---:" if column.parts else "---" for column in table.columns)]
-    lines += table_rows(table)
-    return "".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |\n" for line in lines)
+# One run
 
 
-def csv_text(table: Comparison) -> str:
-    """The raw numbers (accuracies and differences as shares of 1); what is missing stays empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(name for column in table.columns for name in column.names)
-    writer.writerows([value for cell in row for value in cell.values] for row in table.rows)
-    return text.getvalue()
+def final_accuracy_table(record: Record) -> Table:
+    """Final accuracies in per cent by client, for every predictor on own and on all classes."""
+    final = record["final"]
+    keys = [(scope, name) for scope in ("own", "all") for name in PREDICTORS if name in final.get(scope, {})]
+    rows = [
+        [client, *(percent(final[scope][name]["clients"].get(client)) for scope, name in keys)]
+        for client in record["clients"]
+    ]
+    rows.append(["average", *(percent(final[scope][name]["average"]) for scope, name in keys)])
+    return Table.from_texts(["Client", *(f"{name.replace('_', ' ')}, {scope}, %" for scope, name in keys)], rows)
+
+
+def short_accuracy_table(record: Record) -> Table:
+    """Final accuracies in per cent on own classes, and of the framework on all classes, for a terminal."""
+    final = record["final"]
+    columns = {label: final["own"][name] for name, label in PREDICTOR_LABELS.items() if name in final["own"]}
+    columns["on all classes"] = final["all"]["framework"]
+    rows = [
+        [client, *(percent(column["clients"].get(client), 2) for column in columns.values())]
+        for client in record["clients"]
+    ]
+    for label, key in (("average", "average"), ("std over clients", "std")):
+        rows.append([label, *(percent(column[key], 2) for column in columns.values())])
+    return Table.from_texts(["client", *columns], rows, wrap_first=False)
+
+
+# Attacks
+
+ATTACK_LABELS = ("Metric", "Mean over rounds", "Std", "Chance", "Above chance", "95 % interval")
+SHORT_ATTACK_LABELS = ("metric", "mean", "std", "chance", "above chance", "95 % interval")
+
+
+def attack_table(attack: Mapping[str, Any]) -> Table:
+    """Every metric of an attack, then those of the pooled classes and of the stronger adversaries."""
+    summaries = {"": attack["summary"], "all classes pooled": attack.get("pooled", {})}
+    summaries |= {name: each["summary"] for name, each in attack.get("stronger", {}).items()}
+    rows = [
+        [f"{ATTACK_METRIC_LABELS[metric]}{f' ({name})' if name else ''}", *_attack_cells(value)]
+        for name, summary in summaries.items()
+        for metric, value in summary.items()
+    ]
+    return Table.from_texts(ATTACK_LABELS, rows)
+
+
+def short_attack_table(kind: str, attack: Mapping[str, Any]) -> Table:
+    """The metrics of an attack that matter most, for a terminal."""
+    selected = {"": (attack["summary"], tuple(attack["summary"]))}
+    selected["pooled"] = (attack.get("pooled", {}), ("auc", "tpr_at_1fpr"))
+    for name, each in attack.get("stronger", {}).items():
+        selected[name] = (each["summary"], ("auc", "advantage"))
+    rows = [
+        [f"{ATTACK_METRIC_LABELS[metric]}{f', {name}' if name else ''}", *_attack_cells(summary[metric])]
+        for name, (summary, metrics) in selected.items()
+        for metric in metrics
+        if metric in summary
+    ]
+    rounds = count_noun(len(attack["rounds"]), "round")
+    title = f"{kind}, phi = {attack['phi']}, {rounds}, {attack['seconds']:.1f} s"
+    return Table.from_texts(SHORT_ATTACK_LABELS, rows, title=title)
+
+
+def attack_notes(attack: Mapping[str, Any]) -> list[str]:
+    """Notes on metrics that have no meaning in this attack."""
+    return [f"{ATTACK_METRIC_LABELS[m]}: {v['note']}" for m, v in attack["summary"].items() if "note" in v]
+
+
+def _attack_cells(value: Mapping[str, Any]) -> list[str]:
+    ends = [attack_metric(value[end]) for end in ("low", "high") if value.get(end) is not None]
+    numbers = [attack_metric(value[key]) for key in ("mean", "std", "null", "corrected")]
+    return [*numbers, " to ".join(ends) or DASH]

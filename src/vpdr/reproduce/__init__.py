@@ -1,1 +1,16 @@
-"""The paper's tables and figures, each as one command: what it printed beside what comes out here."""
+"""The paper's tables and figures as studies: run them, and compare the results with the paper's numbers."""
+
+from vpdr.reproduce.reproduction import Reproduction, ReproductionResult, run_reproduction
+from vpdr.reproduce.run import ExecutionOptions
+from vpdr.reproduce.studies import ReproduceOptions, Study, load_study, study_ids
+
+__all__ = [
+    "ExecutionOptions",
+    "ReproduceOptions",
+    "Reproduction",
+    "ReproductionResult",
+    "Study",
+    "load_study",
+    "run_reproduction",
+    "study_ids",
+]

@@ -1,114 +1,138 @@
-"""One table or figure from its id to its files."""
+"""Reproducing one study: from its id to its page, figure and raw numbers."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from vpdr.engines.sweep import Done, Job
+from vpdr.attacks.replay import AttackFactory
 from vpdr.errors import InvalidInput
-from vpdr.privacy import Noise
-from vpdr.reproduce.catalogue import Study, load_study
-from vpdr.reproduce.cells import Cell, cells_of
-from vpdr.reproduce.figures.gallery import Scene, draw
-from vpdr.reproduce.output import folder_of, write_all
-from vpdr.reproduce.running import Company, finished, jobs_of, run_all
-from vpdr.reproduce.summary import summarise
-from vpdr.reproduce.wish import Wish
+from vpdr.federation.sweep import Job, JobResult
+from vpdr.privacy import NoiseOrigin
+from vpdr.reproduce.figures import FigureContext, draw_figure
+from vpdr.reproduce.pages import study_dir, write_study_files
+from vpdr.reproduce.run import ExecutionOptions, is_finished, jobs_for_cells, run_study
+from vpdr.reproduce.studies import ReproduceOptions, Study, StudyCell, load_study, make_cells
+from vpdr.reproduce.summary import StudySummary, summarise_study
 
-RUNS, ALONE = "runs", "runs-timed"  # timed runs are not shared with those that ran side by side
+RUNS_DIR = "runs"
+TIMED_RUNS_DIR = "runs-timed"  # timed runs are not shared with studies that run in parallel
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What will run for one id, and where it goes."""
+    """A study with the user's options, its cells and its output directory.
+
+    >>> options = ReproduceOptions(smoke=True, seeds="0")
+    >>> Reproduction.from_id("fig-budget", options, Path("out")).remaining_runs
+    3
+    """
 
     study: Study
-    wish: Wish
-    cells: tuple[Cell, ...]
+    options: ReproduceOptions
+    cells: tuple[StudyCell, ...]
     out: Path
 
     @classmethod
-    def of(cls, name: str, wish: Wish, out: Path) -> "Reproduction":
-        """Decide every plan before anything starts."""
+    def from_id(cls, name: str, options: ReproduceOptions, out: Path) -> "Reproduction":
+        """Build and check all configs of a study before anything runs.
+
+        Args:
+            name: One of `study_ids()`.
+            options: The user's options.
+            out: Directory of all runs and pages.
+
+        Raises:
+            InvalidInput: The id is unknown, or the options do not fit the study.
+        """
         study = load_study(name)
-        wish.fits(study)
-        return cls(study=study, wish=wish, cells=tuple(cells_of(study, wish)), out=out)
+        options.check_study(study)
+        return cls(study=study, options=options, cells=tuple(make_cells(study, options)), out=out)
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """Every run, once."""
-        attacks = self.wish.attacks_of(self.study)
-        jobs = jobs_of(self.cells, self.wish.seeds_of(self.study), self.runs)
-        return [replace(job, attacks=attacks, keep_uploads=_secret(job)) for job in jobs]
+        """The distinct runs. Uploads are stored only where secret noise makes them impossible to replay."""
+        attacks = self.options.attacks_for(self.study)
+        observers = () if attacks is None else (AttackFactory(attacks),)
+        jobs = jobs_for_cells(self.cells, self.options.seeds_for(self.study), self.runs_dir)
+        return [
+            replace(job, observers=observers, keep_uploads=job.config.release.noise == NoiseOrigin.SYSTEM)
+            for job in jobs
+        ]
 
     @property
-    def runs(self) -> Path:
-        """Where every run has its folder."""
-        return self.out / (ALONE if self.study.alone else RUNS)
+    def runs_dir(self) -> Path:
+        """The directory of the runs."""
+        return self.out / (TIMED_RUNS_DIR if self.study.alone else RUNS_DIR)
 
     @property
-    def folder(self) -> Path:
-        """Where the page goes; one of some points only never writes over a whole one."""
-        whole = folder_of(self.out, self.study.id, smoke=self.wish.smoke)
-        return whole.with_name(f"{whole.name}-points") if self.wish.points else whole
+    def output_dir(self) -> Path:
+        """The directory of the page; a page of some points never overwrites a complete one."""
+        directory = study_dir(self.out, self.study.id, smoke=self.options.smoke)
+        return directory.with_name(f"{directory.name}-points") if self.options.points else directory
 
     @property
-    def left(self) -> int:
-        """How many runs have not left a record."""
-        return sum(not finished(job) for job in self.jobs)
+    def remaining_runs(self) -> int:
+        """The number of runs without a record."""
+        return sum(not is_finished(job) for job in self.jobs)
 
 
-def _secret(job: Job) -> bool:
-    """Uploads are worth their room where nobody can draw the noise again."""
-    return job.plan.release.noise == Noise.SYSTEM
-
-
-def runs_of(study: Study) -> int:
-    """How many runs a study asks for when all its data are there."""
-    return len(study.seeds) * sum(len(cell.radii) for cell in cells_of(study, Wish(stand_in=True)))
-
-
-def _empty(summary: Mapping[str, Any]) -> bool:
-    return not any(line["metrics"] for line in summary["lines"])
-
-
-def _refused(summary: Mapping[str, Any]) -> InvalidInput:
-    """Why a table has no number at all, from the user's own data where they were given."""
-    lines = summary["lines"]
-    told = [line["why"] for line in lines if line["why"] is not None]
-    own = [line["why"] for line in lines if summary["datasets"][line["dataset"]]["given"] and line["why"]]
-    return InvalidInput(f"{summary['id']}: nothing can be run: {(own or told or ['nothing measured'])[0]}")
+def count_runs(study: Study) -> int:
+    """The number of runs of a study if all its data are available."""
+    cells = make_cells(study, ReproduceOptions(count_with_substitutes=True))
+    return len(study.seeds) * sum(len(cell.radii) for cell in cells)
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """The summary and its files, None where there are none to write; and the runs that failed."""
+class ReproductionResult:
+    """The summary and its files (None and empty where no page was written), and the failed runs."""
 
-    summary: Mapping[str, Any] | None
+    summary: StudySummary | None
     files: tuple[Path, ...] = ()
-    failed: tuple[Done, ...] = ()
+    failures: tuple[JobResult, ...] = ()
     stopped: bool = False
 
 
-def reproduce(what: Reproduction, company: Company) -> Finished:
-    """Run what is missing, then write the page; one that was stopped or would be empty is not written.
+def run_reproduction(reproduction: Reproduction, execution: ExecutionOptions) -> ReproductionResult:
+    """Run the unfinished jobs of a study and write its page.
 
-    A page without any number would replace one that has some.
+    Nothing is written if the reproduction was stopped or no run gave a number, so that an earlier page with
+    numbers is never replaced by an empty one.
+
+    Args:
+        reproduction: What to run.
+        execution: Parallel runs, callbacks and the stop condition.
+
+    Returns:
+        The summary, the written files and the failed runs.
+
+    Raises:
+        InvalidInput: No cell can run, for lack of data or weights.
     """
-    if not what.jobs:
-        reasons = dict.fromkeys(str(cell.why_not) for cell in what.cells)
-        raise InvalidInput(f"{what.study.id}: nothing can be run ({'; '.join(reasons)}); add it, or --smoke")
-    harvest = run_all(what.study, what.jobs, company)
-    failed = tuple(harvest.failed)
-    if company.stop() and what.left > len(failed):
-        return Finished(None, failed=failed, stopped=True)
-    summary = summarise(what.study, what.wish, what.cells, harvest)
-    if _empty(summary) and not failed:
-        raise _refused(summary)
-    if _empty(summary):
-        return Finished(None, failed=failed)
-    scene = Scene(study=what.study, cells=what.cells, seed=summary["seeds"][0], runs=what.runs)
-    figure = draw(scene, summary)
-    return Finished(summary, tuple(write_all(summary, figure, what.folder)), failed)
+    study = reproduction.study
+    if not reproduction.jobs:
+        reasons = dict.fromkeys(str(cell.why_not) for cell in reproduction.cells)
+        raise InvalidInput(f"{study.id}: nothing can be run ({'; '.join(reasons)}); add it, or --smoke")
+    results = run_study(study, reproduction.jobs, execution)
+    failures = tuple(results.failures)
+    if execution.stop() and reproduction.remaining_runs > len(failures):
+        return ReproductionResult(None, failures=failures, stopped=True)
+    summary = summarise_study(study, reproduction.options, reproduction.cells, results)
+    if not any(row["metrics"] for row in summary["lines"]):
+        if not failures:
+            raise _nothing_ran_error(summary)
+        return ReproductionResult(None, failures=failures)
+    context = FigureContext(
+        study=study, cells=reproduction.cells, seed=summary["seeds"][0], runs_dir=reproduction.runs_dir
+    )
+    figure, figure_data = draw_figure(context, summary)
+    summary |= figure_data
+    files = write_study_files(summary, figure, reproduction.output_dir)
+    return ReproductionResult(summary, tuple(files), failures)
+
+
+def _nothing_ran_error(summary: StudySummary) -> InvalidInput:
+    """The reason why a study has no number, preferably of a data set that the user has given."""
+    rows = [row for row in summary["lines"] if row["why"] is not None]
+    own_data = [row["why"] for row in rows if summary["datasets"][row["dataset"]]["given"] and row["why"]]
+    reasons = own_data or [row["why"] for row in rows] or ["nothing measured"]
+    return InvalidInput(f"{summary['id']}: nothing can be run: {reasons[0]}")

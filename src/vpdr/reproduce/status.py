@@ -1,4 +1,4 @@
-"""What is done and what is missing under a folder of reproductions."""
+"""The state of the studies and runs in an output directory, for `vpdr list`."""
 
 import re
 from collections.abc import Sequence
@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.errors import VpdrError
-from vpdr.records import RunFolder
-from vpdr.records.store import read_record
-from vpdr.reproduce.catalogue import ids
-from vpdr.reproduce.output import folder_of, read_summary
-from vpdr.reproduce.reproduction import ALONE, RUNS
-from vpdr.reproduce.verdicts import NOT_RUN
+from vpdr.records import RunDir
+from vpdr.records.run_dir import read_record
+from vpdr.reproduce.pages import read_summary, study_dir
+from vpdr.reproduce.reproduction import RUNS_DIR, TIMED_RUNS_DIR
+from vpdr.reproduce.studies import study_ids
+from vpdr.reproduce.summary import NOT_RUN
 
 DONE, PARTLY, MISSING = "done", "partly done", "missing"
-NOTHING = "nothing run"  # a page without a number
-FAILED = "failed"  # a run that ended early; the same command tries it again
-LONGEST = 70  # characters of a reason on a line
-_PATH = re.compile(r"(?<!\S)/\S*/(?=\S)")  # what leads to the last part of an absolute path
+NO_NUMBERS = "nothing run"  # a page without numbers
+FAILED, DAMAGED = "failed", "damaged"  # of runs; the same command runs a failed one again
+MAX_REASON_LENGTH = 70  # characters
+_LEADING_DIRS = re.compile(r"(?<!\S)/\S*/(?=\S)")  # the directories of an absolute path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
-    """One table or figure: whether its page is there, and how many of its rows have numbers."""
+class StudyStatus:
+    """The state of one study: whether it has a page, and how many of its rows have numbers."""
 
     id: str
     smoke: bool
@@ -31,99 +31,97 @@ class Page:
     rows: int = 0
     with_numbers: int = 0
     seeds: int = 0
-    why: tuple[str, ...] = ()  # what the other rows lack
+    why: tuple[str, ...] = ()  # why the other rows have none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """One run: finished, stopped half-way, failed, or damaged."""
+class RunStatus:
+    """The state of one run: done, partly done, missing, failed or damaged."""
 
-    identity: str
+    identity: str  # config hash
     state: str
-    words: str
+    words: str  # its settings, or the reason for its state
 
 
-def pages(out: Path) -> list[Page]:
-    """Every id, with and without --smoke where it was tried."""
-    found = []
-    for name in ids():
+def study_statuses(out: Path) -> list[StudyStatus]:
+    """All studies, and the smoke versions that have a page."""
+    statuses = []
+    for name in study_ids():
         for smoke in (False, True):
-            file = folder_of(out, name, smoke=smoke) / f"{name}.json"
+            file = study_dir(out, name, smoke=smoke) / f"{name}.json"
             if file.exists():
-                found.append(_page(name, smoke, file))
+                statuses.append(_study_status(name, smoke, file))
             elif not smoke:
-                found.append(Page(id=name, smoke=False, state=MISSING))
-    return found
+                statuses.append(StudyStatus(id=name, smoke=False, state=MISSING))
+    return statuses
 
 
-def _page(name: str, smoke: bool, file: Path) -> Page:
+def _study_status(name: str, smoke: bool, file: Path) -> StudyStatus:
     summary = read_summary(file)
-    lines = summary["lines"]
-    have = [line for line in lines if summary["metric"] in line["metrics"]]
-    why = dict.fromkeys(line["verdict"] for line in lines if summary["metric"] not in line["metrics"])
-    return Page(
+    rows = summary["lines"]
+    without_numbers = [row for row in rows if summary["metric"] not in row["metrics"]]
+    with_numbers = len(rows) - len(without_numbers)
+    state = DONE if not without_numbers else PARTLY if with_numbers else NO_NUMBERS
+    return StudyStatus(
         id=name,
         smoke=smoke,
-        state=_state(len(have), len(lines)),
-        rows=len(lines),
-        with_numbers=len(have),
+        state=state,
+        rows=len(rows),
+        with_numbers=with_numbers,
         seeds=len(summary["seeds"]),
-        why=tuple(why),
+        why=tuple(dict.fromkeys(row["verdict"] for row in without_numbers)),
     )
 
 
-def _state(have: int, rows: int) -> str:
-    if have == rows:
-        return DONE
-    return PARTLY if have else NOTHING
-
-
-def brief(verdict: str) -> str:
-    """A reason that fits on a line: its first clause, with paths cut to their last part."""
+def shorten_reason(verdict: str) -> str:
+    """The first clause of the reason in a verdict, with paths cut to their last part."""
     inner = verdict.removeprefix(f"{NOT_RUN} (")
-    why = inner if inner == verdict else inner.removesuffix(")")
-    text = _PATH.sub("", " ".join(why.split(";")[0].split()))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip()}…"
+    reason = inner if inner == verdict else inner.removesuffix(")")
+    text = _LEADING_DIRS.sub("", " ".join(reason.split(";")[0].split()))
+    return text if len(text) <= MAX_REASON_LENGTH else f"{text[: MAX_REASON_LENGTH - 1].rstrip()}…"
 
 
-def runs_words(found: Sequence[Page], made: Sequence[Run]) -> str:
-    """How many runs are finished; more is said only where something is known to be left."""
-    finished = sum(run.state == DONE for run in made)
-    words = "1 run is finished" if finished == 1 else f"{finished} runs are finished"
-    begun = len(made) - finished
-    if begun:
-        return f"{words}, {begun} begun; the same command goes on with the rest"
-    if made and all(page.state == MISSING for page in found):
-        return f"{words}, and no page is written yet; the same command goes on with the rest"
-    return words
+def describe_runs(studies: Sequence[StudyStatus], runs: Sequence[RunStatus]) -> str:
+    """How many runs are finished, and how to continue if runs or pages are missing."""
+    finished = sum(run.state == DONE for run in runs)
+    text = "1 run is finished" if finished == 1 else f"{finished} runs are finished"
+    unfinished = len(runs) - finished
+    if unfinished:
+        return f"{text}, {unfinished} begun; the same command goes on with the rest"
+    if runs and all(study.state == MISSING for study in studies):
+        return f"{text}, and no page is written yet; the same command goes on with the rest"
+    return text
 
 
-def runs(out: Path) -> list[Run]:
-    """Every run folder, in the order of their names."""
-    folders = [
-        folder for part in (RUNS, ALONE) for folder in sorted((out / part).glob("*")) if folder.is_dir()
+def run_statuses(out: Path) -> list[RunStatus]:
+    """All run directories, sorted by name."""
+    return [
+        _run_status(directory)
+        for parent in (RUNS_DIR, TIMED_RUNS_DIR)
+        for directory in sorted((out / parent).glob("*"))
+        if directory.is_dir()
     ]
-    return [_run(folder) for folder in folders]
 
 
-def _run(folder: Path) -> Run:
-    home = RunFolder(folder)
-    file = home.record
-    if not file.exists() and home.failure.exists():
-        return Run(identity=folder.name, state=FAILED, words=home.failure.read_text().partition("\n")[0])
-    if not file.exists():
-        begun = home.checkpoint.exists()
-        return Run(identity=folder.name, state=PARTLY if begun else MISSING, words="no record yet")
-    try:
-        return Run(identity=folder.name, state=DONE, words=_words(read_record(file)))
-    except (VpdrError, KeyError) as error:
-        return Run(identity=folder.name, state="damaged", words=str(error))
+def _run_status(directory: Path) -> RunStatus:
+    run_dir = RunDir(directory)
+    if run_dir.record_path.exists():
+        try:
+            state, words = DONE, _describe_record(read_record(run_dir.record_path))
+        except (VpdrError, KeyError) as error:
+            state, words = DAMAGED, str(error)
+    elif run_dir.failure_path.exists():
+        state, words = FAILED, run_dir.failure_path.read_text().partition("\n")[0]
+    else:
+        state, words = (PARTLY if run_dir.checkpoint_path.exists() else MISSING), "no record yet"
+    return RunStatus(identity=directory.name, state=state, words=words)
 
 
-def _words(record: dict[str, Any]) -> str:
-    plan = record["plan"]
-    method = f"{plan['mechanism']['kind']} {plan['regulariser']['kind']} R={plan['mechanism']['clip_norm']:g}"
+def _describe_record(record: dict[str, Any]) -> str:
+    config = record["plan"]
+    mechanism = config["mechanism"]
+    method = f"{mechanism['kind']} {config['regulariser']['kind']} R={mechanism['clip_norm']:g}"
     return (
-        f"{plan['benchmark']['kind']} {plan['framework']['kind']} {method} "
-        f"eps={plan['budget']['epsilon']:g} seed={record['seed']} rounds={plan['run']['rounds']}"
+        f"{config['benchmark']['kind']} {config['framework']['kind']} {method} "
+        f"eps={config['budget']['epsilon']:g} seed={record['seed']} rounds={config['run']['rounds']}"
     )

@@ -1,1 +1,1 @@
-"""The file formats in which the public sets are handed out, each read without trusting it."""
+"""Readers of the public datasets in their published file formats; no file is trusted."""

@@ -1,4 +1,4 @@
-"""CIFAR-10 in its two versions; the pickled one is read by an unpickler that can make arrays and no more."""
+"""CIFAR-10 in its two formats; the pickled one is read by an unpickler that is restricted to arrays."""
 
 import io
 import pickle
@@ -8,25 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from vpdr.data.findings import Findings
-from vpdr.data.found import Found
-from vpdr.data.readers.halves import Half, half, joined
-from vpdr.data.readers.search import find_file
+from vpdr.data.benchmark import IssueLog, RawDomain
+from vpdr.data.readers._common import LabelledImages, concat_train_test, find_file, make_labelled_images
 
-_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
-_SIDE, _RECORD = 32, 3 * 32 * 32 + 1
+_BATCH_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+_SIZE, _RECORD_SIZE = 32, 3 * 32 * 32 + 1
 
 
-def _as_bytes(text: str, encoding: str) -> bytes:
-    """How Python 3 pickles bytes for Python 2."""
+def _encode_latin1(text: str, encoding: str) -> bytes:
+    """What Python 3 calls when it unpickles bytes of Python 2."""
     if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it asks for letters in {encoding}, which no picture needs")
+        raise pickle.UnpicklingError(f"it uses the encoding {encoding}, which no image needs")
     return text.encode("latin1")
 
 
-# All that a pickled array is made of; numpy has moved the last one.
-_PARTS: dict[tuple[str, str], Any] = {
-    ("_codecs", "encode"): _as_bytes,
+# All that a pickled array needs; numpy has moved the last one to another module.
+_ALLOWED_GLOBALS: dict[tuple[str, str], Any] = {
+    ("_codecs", "encode"): _encode_latin1,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     **{
@@ -37,61 +35,60 @@ _PARTS: dict[tuple[str, str], Any] = {
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Reads arrays and plain values; a file that wants anything else is refused before it runs."""
+    """Unpickles arrays and plain values; a file with any other class is refused before anything is called."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The few things that arrays need."""
-        if (module, name) not in _PARTS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no picture needs")
-        return _PARTS[module, name]
+        """One of the allowed globals."""
+        if (module, name) not in _ALLOWED_GLOBALS:
+            raise pickle.UnpicklingError(f"it uses {module}.{name}, which no image needs")
+        return _ALLOWED_GLOBALS[module, name]
 
 
-def read_cifar(root: Path, domain: str, findings: Findings) -> Found | None:
-    """All batches of the version that is there, the test batch last."""
-    for suffix, read in _VERSIONS.items():
-        paths = [find_file(root, (name + suffix,)) for name in _BATCHES]
-        present = [path for path in paths if path is not None]
-        if present:
-            return _batches(domain, paths, read, findings)
-    findings.broken(
-        f"{domain}: expected cifar-10-batches-py or cifar-10-batches-bin below {findings.root}, found none; "
+def read_cifar(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
+    """All batches of the first format of which there is a file, the test batch last."""
+    for suffix, read in _FORMATS.items():
+        paths = [find_file(root, (name + suffix,)) for name in _BATCH_NAMES]
+        if any(paths):
+            return _read_batches(domain, paths, read, issues)
+    issues.error(
+        f"{domain}: expected cifar-10-batches-py or cifar-10-batches-bin below {issues.root}, found none; "
         "`vpdr data list` says where to get it"
     )
     return None
 
 
-def _batches(
-    domain: str, paths: list[Path | None], read: Callable[[Path], Half], findings: Findings
-) -> Found | None:
-    halves: list[Half] = []
-    for name, path in zip(_BATCHES, paths, strict=True):
+def _read_batches(
+    domain: str, paths: list[Path | None], read: Callable[[Path], LabelledImages], issues: IssueLog
+) -> RawDomain | None:
+    batches: list[LabelledImages] = []
+    for name, path in zip(_BATCH_NAMES, paths, strict=True):
         if path is None:
-            findings.broken(f"{domain}: expected the batch {name}, found none; fetch it again")
+            issues.error(f"{domain}: expected the batch {name}, found none; download it again")
             continue
-        batch = findings.attempt("a batch of CIFAR-10", read, path)
-        halves += [] if batch is None else [batch]
-    if len(halves) < len(_BATCHES):
+        batch = issues.try_read("a batch of CIFAR-10", read, path)
+        batches += [] if batch is None else [batch]
+    if len(batches) < len(_BATCH_NAMES):
         return None
-    images, labels = (np.concatenate([batch[part] for batch in halves[:-1]]) for part in (0, 1))
-    return joined((images, labels), halves[-1], [path for path in paths if path is not None], findings)
+    images, labels = (np.concatenate([batch[part] for batch in batches[:-1]]) for part in (0, 1))
+    return concat_train_test((images, labels), batches[-1], [path for path in paths if path is not None], issues)
 
 
-def _pickled(path: Path) -> Half:
+def _read_pickle(path: Path) -> LabelledImages:
     stored = ArrayUnpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()
-    return _half(np.asarray(stored["data"], dtype=np.uint8), np.asarray(stored["labels"]))
+    return _planes_to_images(np.asarray(stored["data"], dtype=np.uint8), np.asarray(stored["labels"]))
 
 
-def _binary(path: Path) -> Half:
+def _read_binary(path: Path) -> LabelledImages:
     records = np.frombuffer(path.read_bytes(), np.uint8)
-    if len(records) % _RECORD:
-        raise ValueError(f"{len(records)} bytes, which are no whole number of records")
-    records = records.reshape(-1, _RECORD)
-    return _half(records[:, 1:], records[:, 0])
+    if len(records) % _RECORD_SIZE:
+        raise ValueError(f"{len(records)} bytes, not a whole number of records")
+    records = records.reshape(-1, _RECORD_SIZE)
+    return _planes_to_images(records[:, 1:], records[:, 0])
 
 
-def _half(planes: np.ndarray, labels: np.ndarray) -> Half:
-    images = planes.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
-    return half(np.ascontiguousarray(images), labels)
+def _planes_to_images(planes: np.ndarray, labels: np.ndarray) -> LabelledImages:
+    images = planes.reshape(-1, 3, _SIZE, _SIZE).transpose(0, 2, 3, 1)
+    return make_labelled_images(np.ascontiguousarray(images), labels)
 
 
-_VERSIONS = {"": _pickled, ".bin": _binary}
+_FORMATS = {"": _read_pickle, ".bin": _read_binary}

@@ -1,0 +1,319 @@
+"""The Python interface: everything that the command line does, as functions.
+
+The command line parses its options, calls these functions and prints what they return.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vpdr.attacks import AttackConfig
+from vpdr.attacks.replay import AttackCallbacks, AttackFactory, attack_finished_run
+from vpdr.audits.audit import AuditConfig
+from vpdr.audits.audit import audit as audit_target
+from vpdr.audits.request import AuditOptions, request_from_options, request_from_run
+from vpdr.audits.result import AuditResult
+from vpdr.config import Experiment, MethodConfig, RunConfig, load_experiment
+from vpdr.config.load import ExperimentOptions
+from vpdr.errors import InvalidInput
+from vpdr.federation.benchmarks import load_clients
+from vpdr.federation.build import build
+from vpdr.federation.run import RunOptions, RunResult, run_federation
+from vpdr.federation.simulate import never_stop, simulate
+from vpdr.federation.sweep import JobResult, make_jobs, sweep
+from vpdr.io import json_bytes, write_atomically
+from vpdr.privacy import NoiseOrigin
+from vpdr.records import RunDir, finished_record
+from vpdr.report.html import write_attack_figures, write_comparison_report, write_run_report
+from vpdr.rng import Streams
+from vpdr.types import ProgressCallback, no_progress
+
+__all__ = ["attack", "audit", "build", "compare", "load_config", "run", "run_experiment"]
+
+
+def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
+    """Read a preset or a TOML file, and change some settings.
+
+    Args:
+        source: `paper`, `authors`, `strict`, or the path of a TOML file.
+        settings: `section.key=value`, as with `--set`.
+        data: `benchmark=directory`, as with `--data`.
+
+    Returns:
+        Every setting of one run.
+
+    Raises:
+        InvalidInput: an unknown name, an impossible combination, or a source of several runs.
+
+    >>> config = load_config("paper", "mechanism.kind=vpp", "run.rounds=3")
+    >>> config.mechanism.kind, config.run.rounds, config.budget.epsilon
+    ('vpp', 3, 1.0)
+    """
+    experiment = load_experiment(source, ExperimentOptions(settings=settings, data=data))
+    if not experiment.is_single_run:
+        raise InvalidInput(f"{source} describes several runs; use vpdr.compare, or a preset such as paper")
+    return experiment.method_configs[0].with_seed(experiment.seeds[0])
+
+
+def run(
+    config: RunConfig,
+    out: Path | str | None = None,
+    *,
+    resume: bool = False,
+    attacks: AttackConfig | None = None,
+    options: RunOptions | None = None,
+) -> dict[str, Any]:
+    """Run one config to its end.
+
+    Args:
+        config: what to run.
+        out: the directory of the record, the ledgers and the report; None: nothing is written.
+        resume: continue a stopped run in `out`, bit for bit.
+        attacks: attacks on the uploads while it runs; they need `out`.
+        options: progress, callbacks after each round, checkpoints.
+
+    Returns:
+        The record; docs/record.md describes it.
+
+    Raises:
+        InvalidInput: bad settings or data, or an `out` that holds another run.
+
+    Guarantee:
+        What the run's releases are worth is in `record["privacy"]`. Noise from a seed is reproducible, so
+        such a run is a simulation; noise of the operating system needs `out`, where ledgers are kept.
+
+    >>> small = ("benchmark.kind=synthetic", "benchmark.samples=30", "model.dim=8", "run.rounds=1")
+    >>> record = run(load_config("strict", *small))
+    >>> record["privacy"]["level"]
+    'proved'
+    """
+    if out is None:
+        return _run_in_memory(config, attacks)
+    result = run_into(config, Path(out), resume=resume, attacks=attacks, options=options)
+    if result.record is None:
+        raise InvalidInput(f"the run was stopped after round {result.rounds_done}; go on with resume=True")
+    return result.record
+
+
+def _run_in_memory(config: RunConfig, attacks: AttackConfig | None) -> dict[str, Any]:
+    if attacks is not None or config.release.noise == NoiseOrigin.SYSTEM:
+        needs = "attacks" if attacks is not None else "release.noise=system"
+        raise InvalidInput(f"{needs} needs a directory for its files, got none; give out")
+    begin = time.perf_counter()
+    federation = build(config)
+    state = simulate(federation)
+    ledgers = [client.ledger for client in federation.clients]
+    return finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
+
+
+def run_into(
+    config: RunConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    attacks: AttackConfig | None = None,
+    attack_callbacks: AttackCallbacks | None = None,
+    options: RunOptions | None = None,
+) -> RunResult:
+    """Run a config into a directory and write its report; a run that was stopped has no record yet."""
+    options = options or RunOptions()
+    if attacks is not None:
+        factory = AttackFactory(attacks, attack_callbacks or AttackCallbacks())
+        options = dataclasses.replace(options, observers=(*options.observers, factory))
+    result = run_federation(config, out, resume=resume, options=options)
+    if result.record is not None:
+        write_attack_figures(result.record.get("attacks", {}), out)
+        write_run_report(result.record, out)
+    return result
+
+
+def compare(
+    methods: Mapping[str, RunConfig] | str,
+    out: Path | str,
+    *,
+    seeds: Sequence[int] = (0,),
+    baseline: str | None = None,
+    jobs: int = 1,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Run several methods over several seeds and compare them, with intervals and paired differences.
+
+    Args:
+        methods: configs by name, or the name or TOML file of an experiment such as `quickstart`.
+        out: the directory of all runs, tables and the report.
+        seeds: one run of each method for each; an experiment's own where it is named.
+        baseline: the method that the others are compared with; `local` where there is one.
+        jobs: runs at the same time.
+        resume: keep what is finished in `out`.
+
+    Returns:
+        The summary that is also written to `out/summary.json`.
+
+    Raises:
+        InvalidInput: bad settings or data, or an `out` that holds a comparison already.
+
+    >>> small = ("benchmark.kind=synthetic", "benchmark.samples=30", "model.dim=8", "run.rounds=1")
+    >>> import tempfile
+    >>> methods = {name: load_config("paper", *small, f"mechanism.kind={name}") for name in ("igpp", "vpp")}
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     summary = compare(methods, out, seeds=[0, 1], baseline="igpp")
+    >>> list(summary["settings"][""]["methods"])
+    ['igpp', 'vpp']
+    """
+    if isinstance(methods, str):
+        experiment = load_experiment(methods)
+    else:
+        if baseline is None and "local" in methods:
+            baseline = "local"
+        configs = tuple(MethodConfig(scenario="", method=name, config=each) for name, each in methods.items())
+        experiment = Experiment(
+            name="comparison", title="Comparison", method_configs=configs, seeds=tuple(seeds), baseline=baseline
+        )
+    summary = run_experiment(experiment, Path(out), jobs=jobs, resume=resume)
+    if summary is None:
+        raise InvalidInput("the comparison was stopped; go on with resume=True")
+    return summary
+
+
+def run_experiment(
+    experiment: Experiment,
+    out: Path,
+    *,
+    jobs: int = 1,
+    resume: bool = False,
+    attacks: AttackConfig | None = None,
+    keep_uploads: bool = True,
+    stop: Callable[[], bool] = never_stop,
+    progress: ProgressCallback = no_progress,
+    on_start: Callable[[], None] | None = None,
+    on_result: Callable[[JobResult], None] | None = None,
+) -> dict[str, Any] | None:
+    """All runs of an experiment and their summary; None if it was stopped before the end.
+
+    Args:
+        experiment: methods, scenarios and seeds.
+        out: the directory of all runs.
+        jobs: runs at the same time.
+        resume: keep what is finished in `out`.
+        attacks: attacks on the uploads of every run.
+        keep_uploads: whether each run saves what the server received.
+        stop: asked between runs.
+        progress: called while the frozen features are computed, once for all runs.
+        on_start: called before the first run.
+        on_result: called with each finished run.
+
+    Raises:
+        InvalidInput: `out` holds a comparison already and `resume` is False.
+
+    >>> import tempfile
+    >>> experiment = load_experiment("paper", ExperimentOptions(
+    ...     settings=("benchmark.kind=synthetic", "model.dim=8", "run.rounds=1"), methods="local,igpp"))
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     summary = run_experiment(experiment, Path(out))
+    >>> summary["baseline"]
+    'local'
+    """
+    if not resume and (out / "summary.json").exists():
+        raise InvalidInput(f"{out} already holds a comparison; add --resume, or choose another --out")
+    observers = () if attacks is None else (AttackFactory(dataclasses.replace(attacks, workers=1)),)
+    todo = [
+        dataclasses.replace(job, observers=observers, keep_uploads=keep_uploads) for job in make_jobs(experiment, out)
+    ]
+    # The first run's data are loaded here, so that parallel runs find their frozen features in the cache.
+    load_clients(todo[0].config, Streams(todo[0].config.run.seed), progress)
+    if on_start is not None:
+        on_start()
+    finished = []
+    for result in sweep(todo, workers=min(jobs, len(todo)), resume=resume, stop=stop):
+        if result.record is not None:
+            finished.append((result.job.scenario, result.job.method, result.record))
+        if on_result is not None:
+            on_result(result)
+    return write_comparison_report(experiment, finished, out) if len(finished) == len(todo) else None
+
+
+def attack(
+    run_dir: Path | str,
+    config: AttackConfig | None = None,
+    *,
+    progress: ProgressCallback = no_progress,
+    callbacks: AttackCallbacks | None = None,
+) -> dict[str, Any]:
+    """Attack the uploads of a finished run.
+
+    Args:
+        run_dir: the directory of the run.
+        config: which attacks, in which rounds; membership in every round if not given.
+        progress: called while data are loaded.
+        callbacks: where the attacks report.
+
+    Returns:
+        The content of `attacks.json`, which is written beside the record: each metric with the value that
+        chance would give.
+
+    Raises:
+        InvalidInput: no finished run, or one that cannot be repeated.
+
+    >>> small = ("benchmark.kind=synthetic", "benchmark.samples=30", "model.dim=8", "run.rounds=1")
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     record = run(load_config("paper", *small), out)
+    ...     content = attack(out)
+    >>> list(content["attacks"])
+    ['mia']
+    """
+    directory = RunDir(Path(run_dir))
+    run_config = _config_of_run(directory)
+    record = directory.read_finished(run_config)
+    results = attack_finished_run(
+        run_config,
+        directory.path,
+        config or AttackConfig(kinds=("mia",), likelihood_ratio=True),
+        progress,
+        callbacks or AttackCallbacks(),
+    )
+    content = {"schema": "vpdr-attacks", "version": 1, "identity": run_config.config_hash, "attacks": results}
+    write_atomically(directory.path / "attacks.json", json_bytes(content), mode=0o600)
+    write_attack_figures(results, directory.path)
+    write_run_report({**record, "attacks": {**record.get("attacks", {}), **results}}, directory.path)
+    return content
+
+
+def _config_of_run(run_dir: RunDir) -> RunConfig:
+    """The config that a finished run was made with."""
+    path = run_dir.path / "plan.toml"
+    if not path.exists() or not run_dir.record_path.exists():
+        raise InvalidInput(f"{run_dir.path} holds no finished run; give the folder of one, such as runs/paper")
+    return load_experiment(str(path)).method_configs[0].config
+
+
+def audit(
+    target: AuditOptions | Path | str, config: AuditConfig | None = None, *, settings: Sequence[str] = ()
+) -> AuditResult:
+    """Certify a lower bound on the ε that a mechanism, or a finished run, really spends.
+
+    Args:
+        target: a mechanism with its budget, or the directory of a finished run.
+        config: trials, confidence, and whether the server lies.
+        settings: `section.key=value` on top of a run's own.
+
+    Returns:
+        The certified bound beside the claim, and whether the claim is refuted.
+
+    Raises:
+        InvalidInput: nothing to audit, or a run whose ledger does not fit its config.
+
+    Guarantee:
+        With `confidence`, the true ε is at least `certified_epsilon`, whatever the mechanism does.
+
+    >>> result = audit(AuditOptions(mechanism="igpp", rounds=1), AuditConfig(trials=60))
+    >>> result.claim.epsilon <= 1.0
+    True
+    """
+    if isinstance(target, AuditOptions):
+        request = request_from_options(dataclasses.replace(target, settings=(*target.settings, *settings)))
+    else:
+        request = request_from_run(Path(target), settings)
+    return audit_target(request.target, request.claim, config)

@@ -1,0 +1,436 @@
+"""Self-tests of an installation (`vpdr doctor`): the facts that the guarantees rest on, checked in place.
+
+Each check returns a line of text with what it measured, or raises. Checks of mechanisms, summarisers,
+frameworks and accountants cover every registered plug-in.
+"""
+
+import dataclasses
+import math
+import os
+import platform
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.special import ndtr
+from scipy.stats import kstest
+from torch import Tensor
+
+from vpdr.audits.attackers import standardise_upload
+from vpdr.audits.game import features_depend_on_training
+from vpdr.audits.pairs import antipodal_canary, mislabelled_canary, pairs_for
+from vpdr.audits.request import AuditOptions, request_from_options
+from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise
+from vpdr.client import Client, Samples
+from vpdr.errors import InvalidInput, VpdrError
+from vpdr.frameworks import FRAMEWORKS
+from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise
+from vpdr.mechanisms.base import clip
+from vpdr.privacy import (
+    ACCOUNTANTS,
+    Adjacency,
+    Budget,
+    BudgetExceeded,
+    EncoderKind,
+    Event,
+    GaussianEvent,
+    Ledger,
+    LedgerFile,
+    PureEvent,
+    SensitivityBasis,
+)
+from vpdr.privacy.accountants import RepeatedEvent, epsilon_from_mu, gaussian_precision
+from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
+from vpdr.rng import Streams
+from vpdr.types import Prototypes
+
+REPORTED_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
+CLASSES, DIM, SAMPLES, CLIP_NORM, NEIGHBOUR_TRIES = 4, 8, 24, 2.0, 60  # of the sensitivities
+NOISE_RELEASES = 100  # of each mechanism
+NOISE_DRAWS = 4096  # of the system's noise
+BUDGET, ROUNDS = Budget(1.0, 1e-5), 20  # of ledger and accountants
+SMALL_DATA = ("benchmark.samples=16", "model.dim=8")
+SMALL_TRAINING = (*SMALL_DATA, "framework.fedtgp.epochs=2", "framework.mpft.epochs=2", "framework.mpft.hidden=8")
+UPLOAD_DTYPES = {"vectors": torch.float32, "labels": torch.int64, "variances": torch.float32, "on_path": torch.bool}
+_MAX_STANDARD_ERRORS = 10.0
+_RELATIVE_SLACK = 0.1  # of one pair: noise of several scales is measured as if it had one
+_MIN_P_VALUE = 1e-9
+
+
+class SelfTestFailed(Exception):
+    """A self-test that did not measure what it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestResult:
+    """The result of one self-test."""
+
+    name: str
+    ok: bool
+    message: str
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `SelfTestFailed` unless the condition is true."""
+    if not condition:
+        raise SelfTestFailed(message)
+
+
+def check_versions() -> str:
+    """Every required dependency is installed, at least in its minimal version."""
+    for requirement in metadata.requires("vpdr") or []:
+        if "extra ==" in requirement:
+            continue
+        name, minimum = _parse_requirement(requirement)
+        version = metadata.version(name)
+        is_new_enough = _version_tuple(version) >= _version_tuple(minimum)
+        require(is_new_enough, f"{name} {version} is older than {minimum}; upgrade it")
+    packages = ", ".join(f"{name} {metadata.version(name)}" for name in REPORTED_PACKAGES)
+    return f"python {platform.python_version()}, vpdr {metadata.version('vpdr')}, {packages}"
+
+
+def _parse_requirement(requirement: str) -> tuple[str, str]:
+    name = re.split(r"[\s<>=!~;\[(]", requirement, maxsplit=1)[0]
+    minimum = re.search(r">=\s*([0-9.]+)", requirement)
+    return name, minimum.group(1) if minimum else "0"
+
+
+def _version_tuple(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def check_sensitivities() -> str:
+    """No pair of neighbours moves a summary further than its proved sensitivity, under any adjacency."""
+    ratios = []
+    for name, kind in SUMMARISERS.items():
+        summariser = ClassSums(classes=CLASSES) if kind is ClassSums else kind()
+        if summariser.basis is not SensitivityBasis.PROVED:
+            continue
+        for adjacency in Adjacency:
+            ratio = worst_sensitivity_ratio(summariser, adjacency)
+            if ratio is not None:
+                require(ratio <= 1 + 1e-9, f"{name} move {ratio:.4f} of their sensitivity under {adjacency}")
+                require(ratio > 0.9, f"{name} reach only {ratio:.4f} of their bound: the search is too weak")
+                ratios.append(f"{name} {adjacency} {ratio:.4f}")
+    return "largest share of the stated bound: " + ", ".join(ratios)
+
+
+def worst_sensitivity_ratio(summariser: Summariser, adjacency: Adjacency) -> float | None:
+    """The largest move over all tries, in units of the bound; None if no bound is claimed."""
+    try:
+        summariser.sensitivity(adjacency, CLIP_NORM, torch.tensor([1]))
+    except NoSensitivity:
+        return None
+    return max(_sensitivity_ratio(summariser, adjacency, attempt) for attempt in range(NEIGHBOUR_TRIES))
+
+
+def _sensitivity_ratio(summariser: Summariser, adjacency: Adjacency, attempt: int) -> float:
+    before, after = (
+        summariser(clip(samples.frozen_features, CLIP_NORM), samples.labels)
+        for samples in _neighbour_datasets(adjacency, attempt)
+    )
+    require(before.labels.equal(after.labels), f"a neighbour under {adjacency} changes which rows there are")
+    unit = summariser.sensitivity(adjacency, CLIP_NORM, before.sizes)
+    moved = ((before.vectors - after.vectors).norm(dim=1) / unit).square().sum()
+    if summariser.counts_are_private(adjacency):
+        moved = moved + ((before.sizes - after.sizes).double() / (unit / CLIP_NORM)).square().sum()
+    return math.sqrt(float(moved))
+
+
+def _neighbour_datasets(adjacency: Adjacency, attempt: int) -> tuple[Samples, Samples]:
+    """Random samples with one far out; in the second dataset it is moved, relabelled or removed."""
+    rng = Streams(attempt).generator("neighbours")
+    labels = torch.arange(SAMPLES) % CLASSES
+    vectors = torch.empty(SAMPLES, DIM, dtype=torch.float64).uniform_(-1, 1, generator=rng)
+    vectors[0] *= 10.0 ** (attempt % 4)
+    other_vectors, other_labels = vectors.clone(), labels.clone()
+    other_vectors[0] = -vectors[0] if attempt % 2 else vectors[attempt % SAMPLES] * 3
+    mask: Tensor = torch.ones(SAMPLES, dtype=torch.bool)
+    if adjacency is Adjacency.REPLACE_ONE:
+        other_labels[0] = attempt % CLASSES
+    elif adjacency is Adjacency.ADD_REMOVE:
+        mask[0] = False
+    return Samples(vectors, labels), Samples(other_vectors[mask], other_labels[mask])
+
+
+def check_mechanism_noise() -> str:
+    """The noise of every private mechanism is not weaker than its receipts state."""
+    lines = []
+    for kind in MECHANISMS:
+        target = request_from_options(AuditOptions(mechanism=kind, rounds=NOISE_RELEASES)).target
+        precision = gaussian_precision(_first_events(target))
+        if not precision:
+            lines.append(f"{kind} states no noise")
+            continue
+        share = measure_mu(target) / math.sqrt(precision)
+        require(share <= 1 + _RELATIVE_SLACK, f"{kind}: one sample shows {share:.3f} times as much as is stated")
+        lines.append(f"{kind} {_noise_energy_text(kind, target)}a sample shows {share:.3f} of what is stated")
+    return "; ".join(lines)
+
+
+def _first_events(target: AuditTarget) -> tuple[Event, ...]:
+    client = target.make_client(antipodal_canary(target).first, SystemNoise())
+    client.release(1)
+    return client.ledger.events
+
+
+def measure_mu(target: AuditTarget) -> float:
+    """How far an antipodal pair moves one release, in measured standard deviations of its noise."""
+    pair, target = antipodal_canary(target), dataclasses.replace(target, releases=1)
+    first, second = (StaticClient.from_samples(target, samples) for samples in pair.datasets)
+    before, after = (
+        standardise_upload(client.run(ZeroNoise()).uploads[0], target.clip_norm) for client in (first, second)
+    )
+    draws = [first.run(SystemNoise()).uploads[0] for _ in range(NOISE_RELEASES)]
+    noisy = torch.stack([standardise_upload(upload, target.clip_norm) for upload in draws])
+    variances = (noisy - before).square().mean(dim=(0, 2))
+    moved = (after - before).square().sum(1)
+    return math.sqrt(float((moved / variances.clamp(min=1e-300)).sum()))
+
+
+def _noise_energy_text(kind: str, target: AuditTarget) -> str:
+    """The energy of the noise on class means against the stated one; empty if no scale is stated."""
+    if not isinstance(target.client.release_config.summariser, ClassMeans):
+        return ""
+    samples = antipodal_canary(target).first
+    client = target.make_client(samples, SystemNoise())
+    clean = target.make_client(samples, ZeroNoise()).release(1)
+    energy, numbers = 0.0, 0
+    for round in range(1, NOISE_RELEASES + 1):
+        upload = client.release(round)
+        variance = _stated_variance(client.release_diagnostics)
+        if upload is None or clean is None or variance is None:
+            return ""
+        energy += float((upload.vectors - clean.vectors).double().square().sum()) / variance
+        numbers += upload.vectors.numel()
+    ratio, error = energy / numbers, math.sqrt(2 / numbers)
+    is_close = abs(ratio - 1) < _MAX_STANDARD_ERRORS * error
+    require(is_close, f"{kind}: noise energy is {ratio:.3f} of what is stated")
+    return f"noise energy {ratio:.3f} of what is stated, "
+
+
+def _stated_variance(diagnostics: dict[str, float]) -> float | None:
+    if "sigma_focus" in diagnostics:
+        share = diagnostics["chance"]
+        return share * diagnostics["sigma_focus"] ** 2 + (1 - share) * diagnostics["sigma_rest"] ** 2
+    sigma = diagnostics.get("sigma")
+    return sigma**2 if sigma else None
+
+
+def check_system_noise() -> str:
+    """Two draws differ, a forked process does not repeat its parent, uniform draws are uniform."""
+    source = SystemNoise()
+    require(not source.reproducible, "the system's noise calls itself reproducible")
+    first, second = source.uniform(NOISE_DRAWS).numpy(), source.uniform(NOISE_DRAWS).numpy()
+    require(not np.array_equal(first, second), "two draws of noise are equal")
+    both = np.concatenate([first, second])
+    require(len(np.unique(both)) == len(both), "numbers repeat within one draw of noise")
+    require(both.min() > 0 and both.max() < 1, "a uniform draw lies outside of the open interval")
+    p_value = float(kstest(both, "uniform").pvalue)
+    require(p_value > _MIN_P_VALUE, f"uniform draws are not uniform (p = {p_value:.1g})")
+    forked = _draw_in_fork(source)
+    require(len(forked) == 8, "a forked process could not draw")
+    require(not np.array_equal(forked, source.uniform(8).numpy()), "a forked process repeats its parent's noise")
+    correlation = float(np.corrcoef(first, second)[0, 1])
+    require(abs(correlation) < 8 / math.sqrt(NOISE_DRAWS), f"two draws of noise are correlated ({correlation:.3f})")
+    return f"{2 * NOISE_DRAWS} draws differ and are uniform (p = {p_value:.2f}), a forked process draws its own"
+
+
+def _draw_in_fork(source: SystemNoise) -> np.ndarray:
+    """What a forked process draws at the same moment."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child uses no threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, source.uniform(8).numpy().tobytes())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        content = stream.read()
+    os.waitpid(child, 0)
+    return np.frombuffer(content, dtype=np.float64)
+
+
+def check_encoder_independence() -> str:
+    """Public features depend neither on training nor on other records, bit for bit; personal ones do.
+
+    Features on a broadcast feature map may depend on the broadcast, and on nothing else.
+    """
+    public = [kind for kind in FRAMEWORKS if FRAMEWORKS[kind]().has_uploads]
+    for kind in public:
+        target = _framework_target(kind, EncoderKind.PUBLIC)
+        pair = mislabelled_canary(target)
+        is_fixed = not features_depend_on_training(target, pair.first)
+        require(is_fixed, f"{kind}: training changes public features")
+        first, second = (_features_after_training(target, samples)[1:] for samples in pair.datasets)
+        require(torch.equal(first, second), f"{kind}: one record changes the public features of others")
+    broadcast = [kind for kind in FRAMEWORKS if FRAMEWORKS[kind]().with_broadcast_features() is not None]
+    for kind in broadcast:
+        _check_broadcast_encoder(kind)
+    options = AuditOptions(rounds=2, encoder=EncoderKind.PERSONAL, settings=SMALL_TRAINING)
+    personal = request_from_options(options).target
+    require(
+        features_depend_on_training(personal, mislabelled_canary(personal).first),
+        "the check has no power: personal features do not change",
+    )
+    return (
+        f"public features are bit-identical under {', '.join(public)}, those of a broadcast feature map "
+        f"depend only on the broadcast under {', '.join(broadcast)}; personal ones change, as they must"
+    )
+
+
+def _framework_target(kind: str, encoder: EncoderKind) -> AuditTarget:
+    settings = (*SMALL_TRAINING, f"framework.kind={kind}")
+    return request_from_options(AuditOptions(rounds=2, encoder=encoder, settings=settings)).target
+
+
+def _check_broadcast_encoder(kind: str) -> None:
+    """Given one broadcast, the features depend neither on training nor on other records."""
+    target = _framework_target(kind, EncoderKind.BROADCAST)
+    pair = mislabelled_canary(target)
+    broadcast = _first_broadcast(target, target.make_client(pair.first, ZeroNoise()))
+    untrained = target.make_client(pair.first, ZeroNoise())
+    untrained.last_broadcast = broadcast
+    expected = untrained.released_features(pair.first)
+    for samples in pair.datasets:
+        features = _features_after_training(target, samples, broadcast)
+        is_equal = torch.equal(features[1:], expected[1:])
+        require(is_equal, f"{kind}: released features depend on more than the broadcast")
+    has_map = not torch.equal(expected, pair.first.frozen_features)
+    require(has_map, f"the check has no power: {kind} broadcasts no feature map")
+
+
+def _first_broadcast(target: AuditTarget, client: Client) -> Any:
+    upload = client.release(1) or target.empty_upload()
+    return target.aggregate(1, upload, target.framework.init_state(target.server_context(0)))[0]
+
+
+def _features_after_training(target: AuditTarget, samples: Samples, broadcast: Any = None) -> Float[Tensor, "n d"]:
+    """Released features after one round, by default on the broadcast of the client's own upload."""
+    client = target.make_client(samples, ZeroNoise())
+    own = _first_broadcast(target, client)
+    client.finetune(own if broadcast is None else broadcast, 1)
+    return client.released_features(samples)
+
+
+def check_uploads() -> str:
+    """Uploads consist of the listed arrays; where counts are private, neighbours upload the same shapes."""
+    checked, skipped = 0, []
+    for kind in MECHANISMS:
+        for adjacency in Adjacency:
+            options = AuditOptions(mechanism=kind, rounds=2, adjacency=adjacency, settings=SMALL_DATA)
+            try:
+                target = request_from_options(options).target
+            except InvalidInput:
+                skipped.append(f"{kind} {adjacency}")
+                continue
+            private_counts = target.client.release_config.summariser.counts_are_private(adjacency)
+            for pair in pairs_for(target):
+                shapes = [
+                    _check_upload(f"{kind} {adjacency}", target.make_client(samples, SystemNoise()).release(1))
+                    for samples in pair.datasets
+                ]
+                same = not private_counts or shapes[0] == shapes[1]
+                require(same, f"{kind} {adjacency}: {pair.name} changes the shape of the upload")
+                checked += 2
+    return (
+        f"{checked} uploads hold {', '.join(UPLOAD_DTYPES)} and nothing else; hidden counts change no shape"
+        f"{'; not supported: ' + ', '.join(skipped) if skipped else ''}"
+    )
+
+
+def _check_upload(case: str, upload: Prototypes | None) -> dict[str, tuple[int, ...]]:
+    require(type(upload) is Prototypes, f"{case}: sends {type(upload).__name__}")
+    arrays = {} if upload is None else upload.to_arrays()
+    for name, array in arrays.items():
+        require(name in UPLOAD_DTYPES, f"{case}: sends {name}, which is not on the list")
+        require(array.dtype is UPLOAD_DTYPES[name], f"{case}: sends {name} as {array.dtype}")
+        require(bool(array.isfinite().all()), f"{case}: {name} are not finite")
+        require(array.grad_fn is None, f"{case}: {name} carry a graph")
+    return {name: tuple(array.shape) for name, array in arrays.items()}
+
+
+def check_ledger() -> str:
+    """Two releases are charged on disk, a third is refused, and a second reader sees both charges."""
+    mechanism = Igpp.calibrated(BUDGET, 2, clip_norm=1.0)
+    context = ReleaseContext(encoder=EncoderKind.PUBLIC)
+    vectors, labels = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "client.json"
+        file = LedgerFile.create(path, Ledger(client="client", budget=BUDGET))
+        for round in (1, 2):
+            mechanism.release(vectors, labels, context).charge_to(file, round=round)
+            charged = len(LedgerFile(path).read().entries) == round
+            require(charged, f"release {round} was handed over before it was charged")
+        try:
+            mechanism.release(vectors, labels, context).charge_to(file, round=3)
+        except BudgetExceeded:
+            pass
+        else:
+            raise SelfTestFailed("a third release passed a budget for two")
+        ledger = LedgerFile(path).read()
+        entries, spent = len(ledger.entries), ledger.epsilon_spent
+        require(entries == 2, f"a refused release changed the ledger: {entries} entries")
+        require(spent <= BUDGET.epsilon, f"spent {spent:.6g} of {BUDGET.epsilon:g}")
+        mode = path.stat().st_mode & 0o077
+        require(mode == 0, f"others may read the ledger file (mode {mode:o})")
+    return f"charges before it hands over, refuses the third of two, survives reopening ({spent:.4f} spent)"
+
+
+def check_accountants() -> str:
+    """Noise never spends more than its budget, and exact accounting agrees with the closed form."""
+    delta = BUDGET.delta
+    for epsilon in (0.5, 1.0, 8.0):
+        mu = math.sqrt(ROUNDS) / ACCOUNTANTS["exact"].noise_multiplier(Budget(epsilon, delta), ROUNDS)
+        actual = float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+        require(abs(actual / delta - 1) < 1e-4, f"delta of epsilon {epsilon:g} is {actual:.8g}, not {delta:g}")
+        require(abs(epsilon_from_mu(mu, delta) - epsilon) < 1e-5, f"epsilon {epsilon:g} does not come back")
+    selection = RepeatedEvent(PureEvent(0.1 / ROUNDS), ROUNDS)
+    for name, accountant in ACCOUNTANTS.items():
+        _check_within_budget(name, accountant.noise_multiplier(BUDGET, ROUNDS), ())
+        multiplier = accountant.noise_multiplier(BUDGET, ROUNDS, selection)
+        _check_within_budget(name, multiplier, (selection.event,) * ROUNDS)
+    pure = ACCOUNTANTS["exact"].epsilon((PureEvent(0.25), PureEvent(0.5)), delta)
+    require(abs(pure - 0.75) < 1e-12, f"0.25 and 0.5 of pure epsilon add up to {pure:g}")
+    return f"{', '.join(ACCOUNTANTS)}: closed forms met, no budget overspent over {ROUNDS} releases"
+
+
+def _check_within_budget(name: str, multiplier: float, selections: tuple[PureEvent, ...]) -> None:
+    events: tuple[Event, ...] = (*selections, *(GaussianEvent(multiplier),) * ROUNDS)
+    spent = ACCOUNTANTS[name].epsilon(events, BUDGET.delta)
+    require(spent <= BUDGET.epsilon, f"the {name} accountant spends {spent:.8g} of epsilon {BUDGET.epsilon:g}")
+    require(ACCOUNTANTS["joint"].epsilon(events, BUDGET.delta) <= spent, f"joint is looser than {name}")
+
+
+SelfTest = Callable[[], str]
+CHECKS: dict[str, SelfTest] = {
+    "versions": check_versions,
+    "sensitivities": check_sensitivities,
+    "noise of mechanisms": check_mechanism_noise,
+    "noise of the system": check_system_noise,
+    "encoder independence": check_encoder_independence,
+    "uploads": check_uploads,
+    "ledger": check_ledger,
+    "accountants": check_accountants,
+}
+_FAILURES = (SelfTestFailed, VpdrError, OSError, ArithmeticError, RuntimeError, ValueError, TypeError, LookupError)
+
+
+def run_selftests(checks: dict[str, SelfTest] | None = None) -> Iterator[SelfTestResult]:
+    """Run each check; one that raises has failed, and the others still run."""
+    for name, check in (checks or CHECKS).items():
+        try:
+            yield SelfTestResult(name, True, check())
+        except _FAILURES as error:
+            yield SelfTestResult(name, False, f"{type(error).__name__}: {error}")

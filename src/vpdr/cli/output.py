@@ -1,0 +1,110 @@
+"""Output of the commands: the console, JSON, and progress bars.
+
+Progress classes only display numbers that they are given: they load no data and build no clients.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from vpdr.federation.simulate import RunState
+from vpdr.federation.sweep import JobResult
+from vpdr.io import json_bytes
+
+DEFAULT_WIDTH = 130  # characters per line if neither a terminal nor COLUMNS gives a width
+SECONDS_BETWEEN_LINES = 10.0  # between two lines of progress in a pipe or a log
+
+
+class PipeSafeConsole(Console):
+    """A console that raises BrokenPipeError instead of ending the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave a closed pipe to `vpdr.cli.main`."""
+        raise BrokenPipeError
+
+
+_WIDTH_IS_KNOWN = sys.stdout.isatty() or "COLUMNS" in os.environ
+console = PipeSafeConsole(soft_wrap=True, highlight=False, width=None if _WIDTH_IS_KNOWN else DEFAULT_WIDTH)
+
+
+def print_json(content: Mapping[str, Any]) -> None:
+    """Print one JSON object, formatted as in the files."""
+    sys.stdout.write(json_bytes(content).decode())
+
+
+class ProgressBars:
+    """Progress bars on a terminal; otherwise a line on standard error every few seconds."""
+
+    def __init__(self, *, show: bool) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        live = show and console.is_terminal
+        self._bars = Progress(*columns, console=console, disable=not live, transient=True)
+        self._show, self._plain = show, show and not live
+        self._tasks: dict[str, TaskID] = {}
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def update(self, name: str, done: int, total: int) -> None:
+        """Show how much of a task is done; a new name gets a bar of its own."""
+        self._advance(name, done, total)
+
+    def print_line(self, line: str) -> None:
+        """Print a message above the bars."""
+        if self._show:
+            self._bars.console.print(line)
+
+    def _advance(self, name: str, done: int, total: int, label: str | None = None) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(name, total=total)
+        self._bars.update(self._tasks[name], completed=done, description=label or name)
+        if time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
+            self._write_plain_line(f"{label or name}: {done:,} of {total:,}")
+
+    def _write_plain_line(self, line: str) -> None:
+        if self._plain:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+            self._last = time.monotonic()
+
+
+class RunProgress(ProgressBars):
+    """Progress of one run: features that are computed first, then the rounds."""
+
+    def __init__(self, rounds: int, *, show: bool) -> None:
+        super().__init__(show=show)
+        self._rounds = rounds
+
+    def after_round(self, state: RunState) -> None:
+        """One round is done."""
+        self._advance("rounds", state.rounds_done, self._rounds)
+
+
+class SweepProgress(ProgressBars):
+    """Progress of a comparison: features that are computed first, then the runs."""
+
+    def __init__(self, runs: int, *, show: bool) -> None:
+        super().__init__(show=show)
+        self._runs, self._done = runs, 0
+        self.num_finished = 0  # runs with a record; the others were stopped
+
+    def start_runs(self) -> None:
+        """Show the bar of the runs before the first one is done."""
+        self._advance("runs", 0, self._runs)
+
+    def after_run(self, result: JobResult) -> None:
+        """One run is done or was stopped."""
+        self._done += 1
+        self.num_finished += result.record is not None
+        label = " ".join(part for part in (result.job.scenario, result.job.method) if part)
+        self._advance("runs", self._done, self._runs, f"runs ({label})")

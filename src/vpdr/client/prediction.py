@@ -1,0 +1,145 @@
+"""Prediction from the last broadcast and the client's own model together. Private: it stays on the client."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from vpdr.client.client import Client, Samples
+from vpdr.prototypes import ClassMeans
+from vpdr.types import Prototypes
+
+_BANDWIDTH_GRID = torch.logspace(-3, 3, 61, dtype=torch.float64)  # relative to the scale of distances
+_MAX_DISTANCE = 1e200  # differences of two such distances, over any bandwidth, are finite
+_MAX_LOGIT = 1e100  # replaces infinite logits
+
+
+def predict_fused(
+    client: Client, samples: Samples, *, logits: Float[Tensor, "m c"], train_logits: Float[Tensor, "n c"]
+) -> Int[Tensor, " m"]:
+    """The class of each sample by broadcast and own model together.
+
+    The broadcast gives every class a probability. The part of it that falls on classes which the client
+    holds is divided again among them, by the client's own model alone. Without prototypes in the broadcast
+    the same rule uses the client's own class means.
+
+    Args:
+        client: the client.
+        samples: the samples to classify.
+        logits: the client's own logits of these samples.
+        train_logits: the client's own logits of its training samples.
+
+    Returns:
+        A label for each sample.
+    """
+    posterior = prototype_posterior(client, samples)
+    if posterior is None:
+        return logits.argmax(dim=1)
+    labels = client.shard.train.labels
+    if not len(labels):
+        return posterior.argmax(dim=1)
+    log_ratio = log_likelihood_ratio(_finite_logits(logits), _finite_logits(train_logits))
+    coverage = class_coverage(labels, client.train_config.classes)
+    return fuse_probabilities(posterior, log_ratio, coverage).argmax(dim=1)
+
+
+def prototype_posterior(client: Client, samples: Samples) -> Float[Tensor, "m c"] | None:
+    """Class probabilities from the broadcast; None if there is neither a prototype nor a model.
+
+    They are a softmax of negative distances over a bandwidth that maximises the likelihood of the client's
+    own training labels: where the broadcast is noise, the bandwidth is large and no class is preferred.
+    """
+    train, classes = client.shard.train, client.train_config.classes
+    distances = _negative_broadcast_logits(client, samples)
+    train_distances = _negative_broadcast_logits(client, train)
+    if distances is not None and train_distances is not None:
+        bandwidth = _best_bandwidth(train_distances, train.labels, scale=1.0)
+        return (-distances / bandwidth).softmax(dim=1)
+    train_features = client.released_features(train)
+    prototypes = _prototypes_with_own_fallback(client, train_features)
+    if not len(prototypes.labels):
+        return None
+    distances = class_distances(client.released_features(samples), prototypes, classes)
+    train_distances = class_distances(train_features, prototypes, classes)
+    return (-distances / fit_bandwidth(train_distances, train.labels)).softmax(dim=1)
+
+
+def class_distances(features: Float[Tensor, "n d"], prototypes: Prototypes, classes: int) -> Float[Tensor, "n c"]:
+    """The squared distance to the nearest prototype of each class; a very large one for missing classes."""
+    distances = torch.cdist(features.double(), prototypes.vectors.double()).square()
+    by_class = torch.full((len(features), classes), torch.inf, dtype=torch.float64)
+    labels = prototypes.labels.expand(len(features), -1)
+    by_class = by_class.scatter_reduce(1, labels, distances, reduce="amin")
+    return by_class.nan_to_num(nan=_MAX_DISTANCE).clamp(max=_MAX_DISTANCE)
+
+
+def fit_bandwidth(distances: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> float:
+    """The bandwidth of largest likelihood of these labels; 1 without labels."""
+    own = distances.gather(1, labels[:, None])
+    scale = float(own.mean().clamp(min=1e-12)) if len(labels) else 1.0
+    return _best_bandwidth(distances, labels, scale)
+
+
+def _best_bandwidth(distances: Float[Tensor, "n c"], labels: Int[Tensor, " n"], scale: float) -> float:
+    """The best multiple of the scale in the grid; the scale itself without labels."""
+    if not len(labels):
+        return scale
+    log_likelihoods = [
+        (-distances / (scale * width)).log_softmax(dim=1).gather(1, labels[:, None]).mean() for width in _BANDWIDTH_GRID
+    ]
+    return float(scale * _BANDWIDTH_GRID[int(torch.stack(log_likelihoods).argmax())])
+
+
+def _negative_broadcast_logits(client: Client, samples: Samples) -> Float[Tensor, "n c"] | None:
+    """Minus the logits of a model in the broadcast; None if there is no model."""
+    if client.last_broadcast is None:
+        return None
+    logits = client.framework.broadcast_logits(samples.frozen_features, client.last_broadcast)
+    if logits is None:
+        return None
+    return -logits.double().nan_to_num().clamp(min=-_MAX_DISTANCE, max=_MAX_DISTANCE)
+
+
+def _prototypes_with_own_fallback(client: Client, features: Float[Tensor, "n d"]) -> Prototypes:
+    """The global prototypes, and the client's own mean of each class that has none."""
+    own, shared = ClassMeans()(features.double(), client.shard.train.labels), client.global_prototypes
+    if shared is None:
+        return Prototypes(own.vectors, own.labels)
+    missing = ~torch.isin(own.labels, shared.labels)
+    vectors = torch.cat([shared.vectors.double(), own.vectors[missing]])
+    return Prototypes(vectors, torch.cat([shared.labels, own.labels[missing]]))
+
+
+def class_coverage(labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " c"]:
+    """How far the client holds each class: its samples over an equal share of all samples, at most 1.
+
+    A model that saw one class ten times as often as another has hardly learnt the other one, so a class
+    counts by its share, not by whether it has any sample.
+    """
+    counts = torch.bincount(labels, minlength=classes).double()
+    return (counts * classes / counts.sum()).clamp(max=1.0)
+
+
+def log_likelihood_ratio(logits: Float[Tensor, "m c"], train_logits: Float[Tensor, "n c"]) -> Float[Tensor, "m c"]:
+    """Log of the model's probabilities over their smoothed mean on the training samples.
+
+    The mean is used and not the class frequencies: a head that is hardly trained has not learnt these.
+    """
+    rows, classes = train_logits.shape
+    mean = (train_logits.softmax(dim=1).sum(dim=0) + 1) / (rows + classes)
+    return logits.log_softmax(dim=1) - mean.log()
+
+
+def fuse_probabilities(
+    shared: Float[Tensor, "m c"], log_ratio: Float[Tensor, "m c"], coverage: Float[Tensor, " c"]
+) -> Float[Tensor, "m c"]:
+    """The shared probabilities, with the covered part divided again by the model's likelihood ratio.
+
+    Where a client holds all classes in equal numbers, its own model alone decides.
+    """
+    own = (log_ratio + coverage.log()).softmax(dim=1)
+    return (1 - coverage) * shared + (coverage * shared).sum(dim=1, keepdim=True) * own
+
+
+def _finite_logits(logits: Float[Tensor, "m c"]) -> Float[Tensor, "m c"]:
+    """Logits in double precision without NaN and infinity, also if training diverged."""
+    return logits.double().nan_to_num(nan=0.0, posinf=_MAX_LOGIT, neginf=-_MAX_LOGIT)

@@ -1,0 +1,233 @@
+"""From names, files and the command line to configs: presets, experiments, overrides, methods and seeds."""
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vpdr.config.config import TOP_LEVEL_KEYS, RunConfig
+from vpdr.config.renames import modernise, rename_keys
+from vpdr.config.rules import benchmark_names
+from vpdr.errors import InvalidInput
+from vpdr.validation import check_known, deep_merge, suggestion
+from vpdr.validation import parse_overrides as parse_setting_tables
+
+_DIR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodConfig:
+    """One method in one scenario, with its config at the first seed."""
+
+    scenario: str
+    method: str
+    config: RunConfig
+
+    def with_seed(self, seed: int) -> RunConfig:
+        """The same config with another seed."""
+        return dataclasses.replace(self.config, run=dataclasses.replace(self.config.run, seed=seed))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experiment:
+    """Methods in scenarios, times seeds; a single run is one method with one seed."""
+
+    name: str
+    title: str
+    method_configs: tuple[MethodConfig, ...]
+    seeds: tuple[int, ...]
+    baseline: str | None = None  # the method that all others are compared with
+
+    @property
+    def is_single_run(self) -> bool:
+        """Whether there is nothing to compare."""
+        return len(self.method_configs) == 1 and len(self.seeds) == 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExperimentOptions:
+    """What the command line adds to a name or a file."""
+
+    settings: Sequence[str] = field(default_factory=tuple)  # --set section.key=value
+    seeds: str | None = None
+    methods: str | None = None
+    data: Sequence[str] = field(default_factory=tuple)  # --data benchmark=directory
+
+
+def load_experiment(source: str, options: ExperimentOptions | None = None) -> Experiment:
+    """Load an experiment.
+
+    Args:
+        source: the name of a preset or of a built-in experiment, or a TOML file.
+        options: overrides from the command line.
+
+    Returns:
+        The experiment with a checked config for every method in every scenario.
+
+    Raises:
+        InvalidInput: the source does not exist, a key or setting is wrong, or an override has no effect.
+
+    >>> load_experiment("paper").method_configs[0].config.run.rounds
+    20
+    """
+    options = options or ExperimentOptions()
+    content = check_top_level(rename_keys(read_source(source)))
+    name = Path(source).stem
+    preset = content.get("preset", "paper")
+    check_known("preset", [preset], presets())
+    overrides = parse_overrides(options.settings)
+    own = modernise({key: value for key, value in content.items() if key not in TOP_LEVEL_KEYS})
+    base = deep_merge(read_builtin("presets", preset), own)
+    methods, data_dirs = _select_methods(content, options), parse_data_dirs(options.data)
+    method_configs = []
+    for scenario, changes in (content.get("scenarios") or {"": {}}).items():
+        for method, method_settings in methods.items():
+            data = deep_merge({"run": {"name": name}}, base)
+            for layer in (modernise(changes), overrides, method_settings):  # a method keeps its own settings
+                data = deep_merge(data, layer)
+            config = RunConfig.from_dict(with_data_root(data, data_dirs))
+            method_configs.append(MethodConfig(scenario=scenario, method=method, config=config))
+    seeds = parse_seeds(options.seeds) if options.seeds else check_seeds(content.get("seeds", []))
+    _check_overrides_used(overrides, methods)
+    if "baseline" in content:
+        check_known("baseline", [content["baseline"]], [*methods, *read_builtin("experiments", "methods")])
+    return Experiment(
+        name=name,
+        title=content.get("title", name),
+        method_configs=tuple(method_configs),
+        seeds=seeds or (method_configs[0].config.run.seed,),
+        baseline=content.get("baseline", "local" if "local" in methods else None),
+    )
+
+
+def read_source(source: str) -> dict[str, Any]:
+    """The content of a file, of a built-in experiment, or of one that consists of a preset."""
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file():
+        return _read_toml(path)
+    if source in presets():
+        return {"preset": source}
+    if source in experiments():
+        return read_builtin("experiments", source)
+    names = [*presets(), *experiments()]
+    raise InvalidInput(f"no plan or file named {source!r}; {suggestion(source, names)}")
+
+
+def presets() -> list[str]:
+    """The names of the built-in presets."""
+    return _builtin_names("presets")
+
+
+def experiments() -> list[str]:
+    """The names of the built-in experiments."""
+    return [name for name in _builtin_names("experiments") if name != "methods"]
+
+
+def read_builtin(directory: str, name: str) -> dict[str, Any]:
+    """A TOML file of this package."""
+    return tomllib.loads((resources.files("vpdr.config") / directory / f"{name}.toml").read_text())
+
+
+def _builtin_names(directory: str) -> list[str]:
+    files = (resources.files("vpdr.config") / directory).iterdir()
+    return sorted(Path(file.name).stem for file in files if file.name.endswith(".toml"))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not valid TOML: {error}") from error
+
+
+def check_top_level(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content of an experiment file, after a check of its top-level keys."""
+    for key, (kind, description) in TOP_LEVEL_KEYS.items():
+        if key in content and not isinstance(content[key], kind):
+            raise InvalidInput(f"{key} must be {description}, got {content[key]!r}")
+    for name in content.get("methods", []):
+        if not isinstance(name, str):
+            raise InvalidInput(f"methods must be a list of names, got {name!r} among them")
+    for key in ("scenarios", "custom_methods"):
+        for name, table in content.get(key, {}).items():
+            _check_named_table(key, name, table)
+    return content
+
+
+def _check_named_table(key: str, name: str, table: object) -> None:
+    """The name becomes a directory, the table changes sections of the config."""
+    if not _DIR_NAME.fullmatch(name):
+        raise InvalidInput(f"{key}: {name!r} names a folder; use letters, digits, '.', '_' and '-'")
+    if not isinstance(table, Mapping) or not all(isinstance(part, Mapping) for part in table.values()):
+        raise InvalidInput(f"[{key}.{name}] must hold tables of settings, got {table!r}")
+
+
+def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
+    """Several `section.key=value` as nested tables in the present spelling, the last one winning."""
+    return modernise(parse_setting_tables(settings))
+
+
+def parse_data_dirs(texts: Sequence[str]) -> dict[str, str]:
+    """Several `benchmark=directory` as the directory of each benchmark."""
+    data_dirs = {}
+    for text in texts:
+        name, equals, directory = text.partition("=")
+        check_known("benchmark in --data", [name.strip()], benchmark_names())
+        if not equals or not directory.strip():
+            raise InvalidInput(f"--data needs benchmark=folder, got {text!r}")
+        data_dirs[name.strip()] = str(Path(directory.strip()).expanduser().absolute())
+    return data_dirs
+
+
+def with_data_root(data: Mapping[str, Any], data_dirs: Mapping[str, str]) -> dict[str, Any]:
+    """Tables of settings with the directory of their benchmark's data."""
+    kind = data.get("benchmark", {}).get("kind")
+    return deep_merge(data, {"benchmark": {"root": data_dirs[kind]}} if kind in data_dirs else {})
+
+
+def _select_methods(content: Mapping[str, Any], options: ExperimentOptions) -> dict[str, Mapping[str, Any]]:
+    """The settings of each method: built-in ones, and those of the file."""
+    custom = {name: modernise(table) for name, table in content.get("custom_methods", {}).items()}
+    available = {**read_builtin("experiments", "methods"), **custom}
+    if options.methods is not None:
+        names = [name.strip() for name in options.methods.split(",")]
+    else:
+        names = list(content.get("methods", ()))
+    check_known("method", names, available)
+    return {name: available[name] for name in names} or {"": {}}
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """The seeds of `0..4`, `3` or `0,2,5`."""
+    try:
+        first, dots, last = text.partition("..")
+        seeds = range(int(first), int(last) + 1) if dots else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"seeds must look like 0..4, 3 or 0,2,5, got {text!r}") from None
+    if not seeds:
+        raise InvalidInput(f"seeds must look like 0..4, 3 or 0,2,5, got {text!r}: none are left")
+    return check_seeds(list(seeds))
+
+
+def check_seeds(seeds: list[int]) -> tuple[int, ...]:
+    """Refuse seeds that are not different whole numbers."""
+    if any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) != len(seeds):
+        raise InvalidInput(f"seeds must be different whole numbers of at least 0, got {seeds}")
+    return tuple(seeds)
+
+
+def _check_overrides_used(overrides: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse an override that every method replaces."""
+    for section, settings in overrides.items():
+        for key in settings:
+            if all(key in (method.get(section) or {}) for method in methods.values()):
+                raise InvalidInput(
+                    f"--set {section}.{key} has no effect: each method sets it itself; leave it out, "
+                    "or describe an arm of your own in a file"
+                )

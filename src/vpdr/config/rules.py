@@ -1,0 +1,335 @@
+"""Which settings fit together, and what follows from them: names, plug-ins, and the guarantee.
+
+Rules name no plug-in: they ask the traits that plug-ins declare.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from vpdr.data import BENCHMARK_SPECS
+from vpdr.encoder import BACKBONES, PLACEMENTS, PROJECTIONS, model_families
+from vpdr.errors import InvalidInput
+from vpdr.frameworks import FRAMEWORKS, Framework
+from vpdr.mechanisms import MECHANISMS, MechanismTraits, SelectionConfig
+from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, GuaranteeLevel, SensitivityBasis
+from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser
+from vpdr.regulariser import REGULARISERS, RegulariserConfig
+from vpdr.validation import check_known, coerce
+
+if TYPE_CHECKING:
+    from vpdr.config.config import RunConfig
+
+SYNTHETIC_BENCHMARKS = {"synthetic"}  # features without images or texts
+EMBEDDED_BENCHMARKS = ("quickstart", *SYNTHETIC_BENCHMARKS)  # those that need no files of the user's
+PLUGINS: dict[str, Mapping[str, Any]] = {"framework": FRAMEWORKS, "mechanism": MECHANISMS, "regulariser": REGULARISERS}
+
+_SET_ELSEWHERE = {"summariser", "uses_broadcast_features"}  # by release.summariser and release.encoder
+_ENCODERS = {"public": EncoderKind.PUBLIC, "broadcast": EncoderKind.BROADCAST, "personal": EncoderKind.PERSONAL}
+_LEVELS = list(GuaranteeLevel)  # from the strongest to the weakest
+_REQUIRED_LEVELS = {
+    "anything": GuaranteeLevel.NONE,
+    "conditional": GuaranteeLevel.CONDITIONAL,
+    "proved": GuaranteeLevel.PROVED,
+}
+
+
+def benchmark_names() -> list[str]:
+    """All values of `benchmark.kind`."""
+    return [*EMBEDDED_BENCHMARKS, *BENCHMARK_SPECS]
+
+
+def check_config(config: "RunConfig") -> None:
+    """Refuse a config that cannot run, or whose guarantee is weaker than it requires.
+
+    Raises:
+        InvalidInput: one line with the setting and a remedy.
+    """
+    _check_names(config)
+    _check_values(config)
+    for violated, message in _rules(config):
+        if violated:
+            raise InvalidInput(message)
+
+
+def _check_names(config: "RunConfig") -> None:
+    section, model = config.benchmark, config.model
+    check_known("benchmark", [section.kind], benchmark_names())
+    check_known("backbone", [model.backbone], BACKBONES)
+    check_known("place of adapters", [model.adapters], PLACEMENTS)
+    check_known("projection", [model.projection], PROJECTIONS)
+    check_known("family", [model.family] if model.family else [], model_families())
+    if section.kind in BENCHMARK_SPECS:
+        domains = [domain.name for domain in BENCHMARK_SPECS[section.kind].domains]
+        check_known(f"domain of {section.kind}", section.domains, domains)
+    check_known("framework", [config.framework.kind], FRAMEWORKS)
+    check_known("mechanism", [config.mechanism.kind], MECHANISMS)
+    check_known("regulariser", [config.regulariser.kind], REGULARISERS)
+    check_known("accountant", [config.budget.accountant], ACCOUNTANTS)
+    check_known("adjacency", [config.budget.adjacency], list(Adjacency))
+    check_known("summariser", [config.release.summariser], ["framework", *SUMMARISERS])
+
+
+def _check_values(config: "RunConfig") -> None:
+    """Values that only a plug-in or an accountant can check."""
+    budget = Budget(config.budget.epsilon, config.budget.delta)
+    ACCOUNTANTS[config.budget.accountant].noise_multiplier(budget, 1)  # raises where no Gaussian is possible
+    selection_config(config)
+    make_regulariser(config)
+    for kind in config.framework.options:
+        make_framework(config, kind)
+    for client, rounds in config.participation.schedule.items():
+        if not isinstance(rounds, list) or not all(type(round) is int for round in rounds):
+            raise InvalidInput(f"participation.schedule.{client} must be a list of rounds, got {rounds!r}")
+
+
+def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
+    """All rules as (violated, message), in the order in which they are checked."""
+    yield from _data_rules(config)
+    yield from _release_rules(config)
+    if release_encoder(config) is EncoderKind.BROADCAST:
+        yield from _broadcast_rules(config)
+    yield from _accumulation_rules(config)
+    if config.train.is_private:
+        for violated, reason in _dp_training_rules(config):
+            yield violated, f"train.privacy={config.train.privacy} {reason}"
+
+
+def _data_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
+    section, model = config.benchmark, config.model
+    synthetic = section.kind in SYNTHETIC_BENCHMARKS
+    yield (
+        section.per_domain > 1 and section.skew == "pooled",
+        "a pool is shared by benchmark.clients; leave out benchmark.per_domain",
+    )
+    yield (
+        synthetic and section.per_domain > 1,
+        f"benchmark {section.kind} has one client a domain; set benchmark.clients, not per_domain",
+    )
+    yield (
+        synthetic and (bool(model.family) or _trains_inside_backbone(config)),
+        f"benchmark {section.kind} has no pictures for a backbone; leave out model.family and a trained "
+        "projection, and set model.adapters=last",
+    )
+
+
+def _release_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
+    budget, release, weights = config.budget, config.release, config.weights
+    framework = make_framework(config, config.framework.kind)
+    own_means = release.summariser == "framework" and isinstance(framework.summariser, ClassMeans)
+    yield (
+        release.min_count > 1 and not own_means and release.summariser != "means",
+        "release.min_count is for class means; leave it out, or set release.summariser=means",
+    )
+    for client, rounds in config.participation.schedule.items():
+        yield (
+            not all(1 <= round <= config.run.rounds for round in rounds),
+            f"participation.schedule.{client} must lie in 1 to {config.run.rounds}, got {rounds}",
+        )
+    adjacency = Adjacency(budget.adjacency)
+    counts_are_private = adjacency is not Adjacency.REPLACE_SAME_LABEL and mechanism_traits(config).is_private
+    yield (
+        counts_are_private and framework.has_uploads and not release_summariser(config).counts_are_private(adjacency),
+        f"adjacency {adjacency} keeps class counts private, and summariser {release.summariser} gives them "
+        "away; set release.summariser=sums",
+    )
+    yield (
+        counts_are_private and weights.kind != "uniform",
+        f"weights {weights.kind} need public counts, adjacency {adjacency} keeps them private; "
+        "set weights.kind=uniform",
+    )
+    level = guarantee_level(config)
+    yield (
+        _LEVELS.index(level) > _LEVELS.index(_REQUIRED_LEVELS[budget.require]),
+        f"the plan requires a guarantee that is {budget.require}, this one would be {level}; "
+        "set release.encoder=public and release.summariser=sums, or lower budget.require",
+    )
+
+
+def _broadcast_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
+    """The framework must broadcast a feature map, and something must be released after it."""
+    kind = config.framework.kind
+    if make_framework(config, kind).encoder_kind is not EncoderKind.BROADCAST:
+        able = [
+            name
+            for name, framework in FRAMEWORKS.items()
+            if framework.from_config({}).with_broadcast_features() is not None
+        ]
+        yield (
+            True,
+            f"release.encoder=broadcast needs a framework that broadcasts a path ({' or '.join(able)}), got "
+            f"{kind}; set framework.kind={' or '.join(able)}, or release.encoder=public",
+        )
+    yield (
+        config.releases < 2,
+        "release.encoder=broadcast needs at least two releases, since the first comes before any path, "
+        f"got {config.releases}; raise run.rounds and release.count, or set release.encoder=public",
+    )
+
+
+def _accumulation_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
+    """Releases that are added up must be of the same features."""
+    mechanism, summariser = config.mechanism, config.release.summariser
+    yield (
+        mechanism.release_dim > config.model.dim,
+        f"mechanism.release_dim must be at most model.dim = {config.model.dim}, got {mechanism.release_dim}",
+    )
+    if not uploads_prototypes(config):
+        return
+    yield _fixed_encoder_rule(config, release_encoder(config))
+    hides_counts = summariser in SUMMARISERS and SUMMARISERS[summariser].counts_are_private(Adjacency.REPLACE_ONE)
+    yield (
+        mechanism_traits(config).is_accumulating and not hides_counts,
+        f"mechanism {mechanism.kind} releases class sums, got summariser {summariser}; set release.summariser=sums",
+    )
+
+
+def _fixed_encoder_rule(config: "RunConfig", encoder: EncoderKind) -> tuple[bool, str]:
+    kind = config.mechanism.kind
+    return (
+        (mechanism_traits(config).is_accumulating or config.mechanism.accumulate) and not encoder.is_fixed,
+        f"mechanism {kind} adds releases up, which needs an encoder that stays as it is, got "
+        f"{encoder_setting(encoder)}; set release.encoder=public",
+    )
+
+
+def check_encoder_is_fixed(config: "RunConfig", encoder: EncoderKind) -> None:
+    """Refuse to add up releases of features that change between rounds."""
+    violated, message = _fixed_encoder_rule(config, encoder)
+    if violated:
+        raise InvalidInput(message)
+
+
+def _dp_training_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
+    """Only noisy sums of gradients may reach the encoder, and its guarantee must be of use."""
+    yield (
+        not uploads_prototypes(config) or release_encoder(config) is not EncoderKind.DP_TRAINED,
+        "spends budget on an encoder from which nothing is released; set release.encoder=personal and a "
+        "framework that uploads, or train.privacy=none",
+    )
+    yield (
+        not mechanism_traits(config).is_private or guarantee_level(config) is GuaranteeLevel.NONE,
+        "is of no use beside a release that is not private; set mechanism.kind=igpp",
+    )
+    yield (
+        not make_framework(config, config.framework.kind).loss_is_per_sample,
+        f"needs a loss of one sample each, and framework {config.framework.kind} does not say that it has "
+        "one; choose another framework",
+    )
+    yield (
+        not has_noop_regulariser(config),
+        f"cannot use regulariser {config.regulariser.kind}, whose teacher is trained without privacy; set "
+        "regulariser.kind=none",
+    )
+    yield (
+        _trains_inside_backbone(config),
+        "trains one adapter after the pooled feature; set model.adapters=last and a frozen projection",
+    )
+
+
+def coerce_options(
+    section: str, tables: Mapping[str, Mapping[str, Any]], settings: Iterable[str]
+) -> dict[str, dict[str, Any]]:
+    """The options of plug-ins by name: `tables` are the sub-tables of a section with these `settings`.
+
+    The options of a framework are the parameters of its class; those of other plug-ins are checked by
+    their `from_config`.
+    """
+    check_known(f"{section} table", tables, PLUGINS[section])
+    out: dict[str, dict[str, Any]] = {}
+    for kind, options in tables.items():
+        table = f"{section}.{kind}"
+        for name in set(options) & set(settings):
+            raise InvalidInput(f"{table}.{name} is a setting of its section; set {section}.{name}")
+        out[kind] = dict(options)
+        if section == "framework":
+            parameters = inspect.signature(FRAMEWORKS[kind]).parameters
+            check_known(f"setting in [{table}]", options, set(parameters) - _SET_ELSEWHERE)
+            out[kind] = {
+                name: coerce(f"{table}.{name}", value, parameters[name].annotation) for name, value in options.items()
+            }
+    return out
+
+
+def make_framework(config: "RunConfig", kind: str) -> Framework[Any]:
+    """A framework with the config's options; with `release.encoder=broadcast`, its broadcasting variant."""
+    try:
+        framework = FRAMEWORKS[kind].from_config(config.framework.options.get(kind, {}))
+    except InvalidInput as error:
+        raise InvalidInput(f"[framework.{kind}] {error}") from error
+    if config.release.encoder == "broadcast":
+        return framework.with_broadcast_features() or framework
+    return framework
+
+
+def make_regulariser(config: "RunConfig") -> RegulariserConfig:
+    """The regulariser of the config, at the mechanism's clip norm."""
+    section, regulariser = config.regulariser, REGULARISERS[config.regulariser.kind]
+    accepted = set(inspect.signature(regulariser).parameters) - {"clip_norm"}
+    check_known(f"setting in [regulariser.{section.kind}]", section.options.get(section.kind, {}), accepted)
+    settings = {name: value for name, value in section.settings.items() if name in accepted}
+    try:
+        return regulariser.from_config(config.mechanism.clip_norm, settings)
+    except InvalidInput as error:
+        raise InvalidInput(f"[regulariser] {error}") from error
+
+
+def mechanism_traits(config: "RunConfig") -> MechanismTraits:
+    """The traits of the config's mechanism."""
+    return MECHANISMS[config.mechanism.kind].traits
+
+
+def has_noop_regulariser(config: "RunConfig") -> bool:
+    """Whether the regulariser adds nothing."""
+    return REGULARISERS[config.regulariser.kind].is_noop
+
+
+def selection_config(config: "RunConfig") -> SelectionConfig:
+    """The settings of the selection of coordinates."""
+    section = config.mechanism
+    return SelectionConfig(keep=section.keep, cap=section.cap, share=section.share, selection=section.selection)
+
+
+def guarantee_level(config: "RunConfig") -> GuaranteeLevel:
+    """The level of the guarantee of the config's releases."""
+    if not uploads_prototypes(config):
+        return GuaranteeLevel.PROVED
+    traits = mechanism_traits(config)
+    if not traits.is_private or (traits.has_selection and not selection_config(config).is_private):
+        return GuaranteeLevel.NONE
+    if release_summariser(config).basis is SensitivityBasis.AS_PUBLISHED:
+        return GuaranteeLevel.AS_PUBLISHED
+    personal = release_encoder(config) is EncoderKind.PERSONAL
+    return GuaranteeLevel.CONDITIONAL if personal else GuaranteeLevel.PROVED
+
+
+def release_summariser(config: "RunConfig") -> Summariser | type[Summariser]:
+    """The summariser that the config names, or the framework's own."""
+    kind = config.release.summariser
+    if kind == "framework":
+        return make_framework(config, config.framework.kind).summariser
+    return SUMMARISERS[kind]
+
+
+def release_encoder(config: "RunConfig") -> EncoderKind:
+    """The encoder whose features are released: the config's choice, or the framework's."""
+    if config.release.encoder == "framework":
+        kind = make_framework(config, config.framework.kind).encoder_kind
+    else:
+        kind = _ENCODERS[config.release.encoder]
+    return EncoderKind.DP_TRAINED if kind is EncoderKind.PERSONAL and config.train.is_private else kind
+
+
+def uploads_prototypes(config: "RunConfig") -> bool:
+    """Whether clients upload anything."""
+    return make_framework(config, config.framework.kind).has_uploads
+
+
+def _trains_inside_backbone(config: "RunConfig") -> bool:
+    model = config.model
+    return PLACEMENTS[model.adapters] is not None or PROJECTIONS[model.projection].trained_by_clients
+
+
+def encoder_setting(encoder: EncoderKind) -> str:
+    """The setting's word for an encoder; the words in ledgers differ."""
+    return next((name for name, kind in _ENCODERS.items() if kind is encoder), str(encoder))

@@ -1,0 +1,156 @@
+"""The four digit datasets, in the formats of their publishers: idx, npz, h5, libsvm and Matlab files."""
+
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from vpdr.data.benchmark import IssueLog, RawDomain, read_decompressed
+from vpdr.data.readers._common import LabelledImages, concat_train_test, find_file, make_labelled_images
+from vpdr.data.readers.image_folders import read_train_test_directories
+from vpdr.errors import InvalidInput
+
+TrainTestImages = tuple[LabelledImages, LabelledImages]
+
+_IDX_UINT8 = 0x08
+_IDX_PATTERNS = (
+    ("{}-images?idx3-ubyte", "{}-images?idx3-ubyte.gz"),
+    ("{}-labels?idx1-ubyte", "{}-labels?idx1-ubyte.gz"),
+)
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An array of bytes in the idx format of MNIST."""
+    content = read_decompressed(path)
+    kind, axes = struct.unpack(">HBB", content[:4])[1:]
+    if kind != _IDX_UINT8:
+        raise ValueError("not an idx file of bytes")
+    shape = struct.unpack(f">{axes}I", content[4 : 4 + 4 * axes])
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
+    if len(values) != math.prod(shape):
+        raise ValueError(f"{len(values)} bytes for {' x '.join(map(str, shape))}")
+    return values.reshape(shape)
+
+
+def read_npz(path: Path) -> TrainTestImages:
+    """`x_train`, `y_train`, `x_test`, `y_test`, as Keras names them."""
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        train = make_labelled_images(stored["x_train"], stored["y_train"])
+        return train, make_labelled_images(stored["x_test"], stored["y_test"])
+
+
+def read_h5(path: Path) -> TrainTestImages:
+    """Groups `train` and `test`, each with `data` and `target`."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise InvalidInput(
+            f"expected the package h5py to read {path}, found none; run pip install 'vpdr[data]'"
+        ) from error
+    with h5py.File(path, "r") as file:
+        train = _unflatten(file["train"]["data"][:], file["train"]["target"][:])
+        return train, _unflatten(file["test"]["data"][:], file["test"]["target"][:])
+
+
+def read_libsvm(path: Path) -> LabelledImages:
+    """Lines `label 1:x 2:x ...`; the labels 1 to 10 are the digits 0 to 9, the values go from -1 to 1."""
+    lines = [line.split() for line in read_decompressed(path).decode("ascii").splitlines() if line.strip()]
+    labels = np.array([int(float(line[0])) - 1 for line in lines])
+    images = np.zeros((len(lines), 256))
+    for row, line in enumerate(lines):
+        columns, values = zip(*(part.split(":") for part in line[1:]), strict=True)
+        images[row, np.array(columns, dtype=np.int64) - 1] = np.array(values, dtype=np.float64)
+    return _unflatten(images, labels)
+
+
+def read_mat(path: Path) -> LabelledImages:
+    """`X` (side, side, 3, n) and `y` of SVHN, in which the label 10 is the digit 0."""
+    from scipy.io import loadmat
+
+    stored = loadmat(path, variable_names=["X", "y"])
+    images = np.ascontiguousarray(stored["X"].transpose(3, 0, 1, 2))
+    return make_labelled_images(images, stored["y"].astype(np.int64) % 10)
+
+
+def _unflatten(images: np.ndarray, labels: np.ndarray) -> LabelledImages:
+    """Square images that may be stored as rows of numbers."""
+    side = math.isqrt(math.prod(images.shape[1:]))
+    return make_labelled_images(images.reshape(len(images), side, side), labels)
+
+
+def read_digits(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
+    """One of the four datasets; None and an error if it cannot be read."""
+    return _DOMAIN_READERS[domain](root, issues)
+
+
+def _read_mnist(root: Path, issues: IssueLog) -> RawDomain | None:
+    names = [tuple(p.format(part) for p in kind) for part in ("train", "t10k") for kind in _IDX_PATTERNS]
+    paths = [path for name in names if (path := find_file(root, name, prefer="mnist")) is not None]
+    if len(paths) == len(names):
+        train = issues.try_read("idx files of MNIST", _read_idx_pair, *paths[:2])
+        test = issues.try_read("idx files of MNIST", _read_idx_pair, *paths[2:])
+        return concat_train_test(train, test, paths, issues)
+    return _read_one_file(root, "mnist", (("mnist*.npz", read_npz),), issues)
+
+
+def _read_idx_pair(images: Path, labels: Path) -> LabelledImages:
+    return make_labelled_images(read_idx(images), read_idx(labels))
+
+
+def _read_usps(root: Path, issues: IssueLog) -> RawDomain | None:
+    paths = find_file(root, ("usps", "usps.bz2")), find_file(root, ("usps.t", "usps.t.bz2"))
+    if any(paths):
+        return _read_two_files("usps", "usps.bz2 and usps.t.bz2", paths, read_libsvm, issues)
+    return _read_one_file(
+        root, "usps", (("usps*.h5", read_h5), ("usps*.hdf5", read_h5), ("usps*.npz", read_npz)), issues
+    )
+
+
+def _read_svhn(root: Path, issues: IssueLog) -> RawDomain | None:
+    paths = find_file(root, ("train_32x32.mat",)), find_file(root, ("test_32x32.mat",))
+    return _read_two_files("svhn", "train_32x32.mat and test_32x32.mat", paths, read_mat, issues)
+
+
+def _read_syn(root: Path, issues: IssueLog) -> RawDomain | None:
+    classes = [str(digit) for digit in range(10)]
+    raw = read_train_test_directories(root, ("imgs_train", "imgs_valid"), classes, issues)
+    return _report_missing("syn", "imgs_train/0..9 and imgs_valid/0..9", issues) if raw is None else raw
+
+
+def _read_two_files(
+    name: str,
+    what: str,
+    paths: tuple[Path | None, Path | None],
+    read: Callable[[Path], LabelledImages],
+    issues: IssueLog,
+) -> RawDomain | None:
+    train, test = paths
+    if train is None or test is None:
+        return _report_missing(name, what, issues)
+    parts = [issues.try_read(f"{name} as {what}", read, path) for path in (train, test)]
+    return concat_train_test(parts[0], parts[1], (train, test), issues)
+
+
+def _read_one_file(
+    root: Path, name: str, formats: tuple[tuple[str, Callable[[Path], TrainTestImages]], ...], issues: IssueLog
+) -> RawDomain | None:
+    """Training and test images from one file, in the first format of which there is a file."""
+    for pattern, read in formats:
+        path = find_file(root, (pattern,), prefer=name)
+        if path is not None:
+            parts = issues.try_read(f"{name} as {pattern}", read, path)
+            return None if parts is None else concat_train_test(parts[0], parts[1], (path,), issues)
+    return _report_missing(name, "its files in one of their formats", issues)
+
+
+def _report_missing(name: str, what: str, issues: IssueLog) -> RawDomain | None:
+    issues.error(
+        f"{name}: expected {what} below {issues.root}, found none; "
+        "`vpdr data list` says where to get it, or name the domains to go without it"
+    )
+    return None
+
+
+_DOMAIN_READERS = {"mnist": _read_mnist, "usps": _read_usps, "svhn": _read_svhn, "syn": _read_syn}

@@ -1,0 +1,222 @@
+"""From a config to a federation: clients with their releases and ledgers, and the server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vpdr.client import Client, Model, ReleaseConfig, Shard, TrainConfig
+from vpdr.config.config import RunConfig
+from vpdr.config.rules import guarantee_level, make_framework, make_regulariser, release_encoder
+from vpdr.data import Split
+from vpdr.encoder import AdapterConfig, make_encoder, make_head
+from vpdr.federation.benchmarks import ClientSetup, load_clients
+from vpdr.federation.server import Server
+from vpdr.frameworks import Framework
+from vpdr.mechanisms import MECHANISMS, Mechanism
+from vpdr.mechanisms.base import MechanismConfig, ReleaseNoise
+from vpdr.mechanisms.dpsgd import split_budget_with_training
+from vpdr.privacy import Adjacency, Budget, GuaranteeLevel, Ledger, NoiseOrigin
+from vpdr.privacy.ledger_file import open_file_ledger
+from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser, SummariserConfig
+from vpdr.rng import Streams
+from vpdr.types import ProgressCallback, no_progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """The clients and the server of one run.
+
+    >>> from vpdr.config import RunConfig
+    >>> federation = build(RunConfig.from_dict({"benchmark": {"kind": "synthetic", "clients": 2}, "model": {"dim": 8}}))
+    >>> len(federation.clients), federation.server.names == tuple(client.id for client in federation.clients)
+    (2, True)
+    """
+
+    config: RunConfig
+    clients: tuple[Client, ...]  # sorted by id
+    framework: Framework[Any]
+    streams: Streams
+    classes: int
+    weights: Float[Tensor, "m c"]  # public weights of the clients
+    client_setups: dict[str, ClientSetup]
+    split: Split | None = None  # the rows of each client, where the data are a real benchmark
+
+    @property
+    def server(self) -> Server:
+        """The server, which has no data."""
+        return Server(
+            config=self.config,
+            framework=self.framework,
+            names=tuple(client.id for client in self.clients),
+            classes=self.classes,
+            weights=self.weights,
+        )
+
+
+def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federation:
+    """Load the data and make all clients.
+
+    Args:
+        config: the config of the run.
+        progress: called while data are loaded and features computed.
+
+    Raises:
+        InvalidInput: data or weights are missing or do not fit the config.
+
+    >>> federation = build(RunConfig.from_dict({"benchmark": {"kind": "synthetic"}, "model": {"dim": 8}}))
+    >>> federation.clients[0].release(1).vectors.shape[1]
+    8
+    """
+    setups = load_clients(config, Streams(config.run.seed), progress)
+    factory = ClientFactory.from_config(config, setups.classes)
+    names = sorted(setups.clients)
+    return Federation(
+        config=config,
+        clients=tuple(factory.make_client(name, setups.clients[name]) for name in names),
+        framework=factory.framework,
+        streams=factory.streams,
+        classes=setups.classes,
+        weights=_client_weights(config, [setups.clients[name].shard for name in names], setups.classes),
+        client_setups=setups.clients,
+        split=setups.split,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientFactory:
+    """What all clients of a config share; it makes each client from its own data."""
+
+    config: RunConfig
+    classes: int
+    framework: Framework[Any]
+    release_config: ReleaseConfig
+    streams: Streams
+
+    @classmethod
+    def from_config(cls, config: RunConfig, classes: int) -> "ClientFactory":
+        """The factory of a config; no data are needed."""
+        streams = Streams(config.run.seed)
+        framework = make_framework(config, config.framework.kind)
+        return cls(
+            config=config,
+            classes=classes,
+            framework=framework,
+            release_config=make_release_config(config, framework, classes, streams),
+            streams=streams,
+        )
+
+    def make_client(self, name: str, setup: ClientSetup) -> Client:
+        """A client before its first round."""
+        train = self.config.train
+        return Client(
+            id=name,
+            shard=setup.shard,
+            model=self._initial_model(setup),
+            framework=self.framework,
+            release_config=self.release_config,
+            regulariser_config=make_regulariser(self.config),
+            ledger=make_ledger(self.config, name),
+            train_config=TrainConfig(
+                classes=self.classes,
+                epochs=train.epochs,
+                batch_size=train.batch,
+                lr=train.lr,
+                weight_decay=train.weight_decay,
+            ),
+            streams=self.streams,
+        )
+
+    def _initial_model(self, setup: ClientSetup) -> Model:
+        """Drawn from the same streams for all clients, so equal wherever shapes are equal."""
+        model, spec, streams = self.config.model, setup.model_spec, self.streams
+        adapter = AdapterConfig(adapters=model.adapters, width=spec.width, dropout=model.dropout)
+        encoder = make_encoder(adapter, model.dim, setup.frozen_encoder, rng=streams.generator("adapter"))
+        head = make_head(
+            model.dim, self.classes, rng=streams.generator("head"), hidden=spec.hidden, dropout=model.dropout
+        )
+        return Model(encoder.eval(), head.eval())
+
+
+def make_release_config(config: RunConfig, framework: Framework[Any], classes: int, streams: Streams) -> ReleaseConfig:
+    """How every client of the config releases, and trains its encoder if that is private."""
+    system_noise = config.release.noise == NoiseOrigin.SYSTEM
+    mechanism, dpsgd_config = make_mechanism(config, classes, streams), None
+    if config.train.is_private:
+        mechanism, dpsgd_config = split_budget_with_training(
+            mechanism,
+            releases=config.releases,
+            rounds=config.run.rounds,
+            steps_per_round=config.train.epochs,
+            training_share=config.train.private_share,
+            clip_norm=config.train.gradient_clip,
+            expected_batch_size=float(config.mechanism.expected * classes or config.train.batch),
+        )
+    return ReleaseConfig(
+        mechanism=mechanism,
+        summariser=_make_summariser(config, framework, classes),
+        encoder_kind=release_encoder(config),
+        max_releases=config.releases,
+        clip_norm=config.mechanism.clip_norm,
+        make_noise=ReleaseNoise(None if system_noise else streams),
+        dpsgd_config=dpsgd_config,
+    )
+
+
+def make_mechanism(config: RunConfig, classes: int, streams: Streams) -> Mechanism:
+    """The mechanism, calibrated to the budget; all clients share its public random draws."""
+    return MECHANISMS[config.mechanism.kind].from_config(
+        MechanismConfig(
+            budget=Budget(config.budget.epsilon, config.budget.delta),
+            releases=config.releases,
+            clip_norm=config.mechanism.clip_norm,
+            dim=config.model.dim,
+            classes=classes,
+            adjacency=Adjacency(config.budget.adjacency),
+            accountant=config.budget.accountant,
+            samples_per_class=config.mechanism.expected,
+            rng=streams.generator("release-space"),
+            options=config.mechanism.settings,
+        )
+    )
+
+
+def _make_summariser(config: RunConfig, framework: Framework[Any], classes: int) -> Summariser:
+    summariser_config = SummariserConfig(classes=classes, min_count=config.release.min_count)
+    if config.release.summariser != "framework":
+        return SUMMARISERS[config.release.summariser].from_config(summariser_config)
+    if isinstance(framework.summariser, ClassMeans):  # release.min_count applies to these too
+        return ClassMeans.from_config(summariser_config)
+    return framework.summariser
+
+
+def make_ledger(config: RunConfig, client: str) -> Ledger:
+    """A client's ledger; without a limit where the releases are not private."""
+    limited = guarantee_level(config) is not GuaranteeLevel.NONE
+    return Ledger(
+        client=client,
+        budget=Budget(config.budget.epsilon, config.budget.delta) if limited else None,
+        accountant=config.budget.accountant,
+        adjacency=Adjacency(config.budget.adjacency),
+    )
+
+
+def use_file_ledgers(clients: Sequence[Client], directory: Path) -> None:
+    """Move the clients' ledgers into files, so that no crash between two rounds can undo a charge."""
+    for client in clients:
+        client.ledger = open_file_ledger(client.ledger, directory / f"{client.id}.json")
+
+
+def _client_weights(config: RunConfig, shards: list[Shard], classes: int) -> Float[Tensor, "m c"]:
+    """Class counts are used only where the config declares them public."""
+    counts = torch.stack([torch.bincount(shard.train.labels, minlength=classes) for shard in shards])
+    weights = {
+        "uniform": torch.ones(len(shards), classes),
+        "client_size": counts.sum(1, keepdim=True).expand(-1, classes).float(),
+        "class_count": counts.float(),
+    }
+    return weights[config.weights.kind]

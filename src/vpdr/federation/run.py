@@ -1,0 +1,214 @@
+"""Run one config into its directory: start or resume, save checkpoints, write the record."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from vpdr.config.config import RunConfig
+from vpdr.errors import InvalidInput
+from vpdr.federation.build import Federation, build, use_file_ledgers
+from vpdr.federation.simulate import Callbacks, RoundUploads, RunState, never_stop, simulate
+from vpdr.privacy import NoiseOrigin
+from vpdr.records import RunDir, finished_record
+from vpdr.records.run_dir import UploadStore
+from vpdr.types import ProgressCallback, no_progress
+
+CHECKPOINT_SECONDS = 5.0  # a shorter run is cheaper to repeat than to save
+
+
+@runtime_checkable
+class RunObserver(Protocol):
+    """Sees the uploads of every round; saved and resumed with the run. It must not change a client."""
+
+    def on_uploads(self, round_uploads: RoundUploads) -> None:
+        """Called with each round's uploads, after they were saved and before the server sees them."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it adds to a checkpoint, under keys of its own."""
+        ...
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Continue from a whole checkpoint; raises InvalidInput where it lacks the observer's keys."""
+        ...
+
+    def result(self) -> dict[str, Any]:
+        """What it adds to the record of the finished run, under keys of its own."""
+        ...
+
+
+@runtime_checkable
+class ObserverFactory(Protocol):
+    """Makes the observer of a run. It must be picklable: a sweep sends it to other processes."""
+
+    def __call__(self, federation: Federation, run_dir: RunDir) -> RunObserver:
+        """The observer of this run."""
+        ...
+
+    def is_complete(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record has all that the observer would have added."""
+        ...
+
+    def complete(
+        self, record: dict[str, Any], config: RunConfig, run_dir: RunDir, progress: ProgressCallback
+    ) -> dict[str, Any]:
+        """The record of a finished run with what it lacked, saved again."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """Everything about a run that does not change its result.
+
+    Args:
+        progress: called while data are loaded.
+        on_round_end: called with the run's state after each round.
+        stop: asked before each round; True saves a checkpoint and ends the run.
+        checkpoint_seconds: the least time between two checkpoints.
+        observers: factories of observers of the uploads, such as attacks.
+        keep_uploads: whether uploads are saved; under secret noise they cannot be computed again.
+
+    >>> RunOptions(checkpoint_seconds=60).keep_uploads
+    True
+    """
+
+    progress: ProgressCallback = no_progress
+    on_round_end: Sequence[Callable[[RunState], None]] = ()
+    stop: Callable[[], bool] = never_stop
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    observers: Sequence[ObserverFactory] = ()
+    keep_uploads: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The record of a finished run, or None for one that was stopped and can be resumed."""
+
+    record: dict[str, Any] | None
+    rounds_done: int
+
+
+def run_federation(
+    config: RunConfig, out: Path, *, resume: bool = False, options: RunOptions | None = None
+) -> RunResult:
+    """Run a config into a directory.
+
+    Args:
+        config: what to run.
+        out: the run's directory.
+        resume: continue from the checkpoint in `out`, bit for bit; a finished run is only read.
+        options: callbacks, observers and checkpoints.
+
+    Returns:
+        The record, and how many rounds are done.
+
+    Raises:
+        InvalidInput: `out` holds a run already and `resume` is False, or holds a run of another config.
+    """
+    options = options or RunOptions()
+    run_dir = RunDir(out)
+    if resume and run_dir.record_path.exists():
+        return RunResult(_read_finished(config, run_dir, options), config.run.rounds)
+    begin = time.perf_counter()
+    saved = run_dir.checkpoint_to_resume(config, resume=resume)
+    # errors in the data or the config are raised here, before anything is written
+    federation = build(config, options.progress)
+    observers = [make_observer(federation, run_dir) for make_observer in options.observers]
+    run_dir.create(config, federation.split)
+    if config.release.noise == NoiseOrigin.SYSTEM:
+        use_file_ledgers(federation.clients, run_dir.ledgers_dir)
+    state = None if saved is None else _restore(federation, saved, observers)
+    earlier_seconds = 0.0 if saved is None else float(saved["wall_seconds"])
+    ledgers = [client.ledger for client in federation.clients]
+
+    def save(state: RunState) -> None:
+        wall_seconds = earlier_seconds + time.perf_counter() - begin
+        run_dir.save_checkpoint(config, _checkpoint(federation, state, wall_seconds, observers), ledgers)
+
+    state = simulate(
+        federation,
+        state,
+        Callbacks(
+            on_uploads=_upload_callbacks(run_dir, observers, keep_uploads=options.keep_uploads),
+            on_round_end=[*options.on_round_end, _CheckpointTimer(save, options.checkpoint_seconds)],
+            stop=options.stop,
+        ),
+    )
+    if state.rounds_done < config.run.rounds:
+        save(state)
+        return RunResult(None, state.rounds_done)
+    record = finished_record(config, state.round_records, ledgers, earlier_seconds + time.perf_counter() - begin)
+    for observer in observers:
+        record |= observer.result()
+    run_dir.save_ledgers(ledgers)
+    run_dir.save_record(record)
+    return RunResult(record, state.rounds_done)
+
+
+def _read_finished(config: RunConfig, run_dir: RunDir, options: RunOptions) -> dict[str, Any]:
+    record = run_dir.read_finished(config)
+    for factory in options.observers:
+        if not factory.is_complete(record):
+            record = factory.complete(record, config, run_dir, options.progress)
+    return record
+
+
+def _upload_callbacks(
+    run_dir: RunDir, observers: Sequence[RunObserver], *, keep_uploads: bool
+) -> list[Callable[[RoundUploads], None]]:
+    """Uploads are saved first, then shown to the observers."""
+    store = UploadStore(run_dir.path)
+
+    def save_uploads(round_uploads: RoundUploads) -> None:
+        if round_uploads.uploads:
+            store.save(round_uploads.round, round_uploads.uploads)
+
+    return [*([save_uploads] if keep_uploads else []), *(observer.on_uploads for observer in observers)]
+
+
+class _CheckpointTimer:
+    """Saves a checkpoint after a round if the last one is older than `interval` seconds."""
+
+    def __init__(self, save: Callable[[RunState], None], interval: float) -> None:
+        self.save, self.interval, self.last_saved = save, interval, time.perf_counter()
+
+    def __call__(self, state: RunState) -> None:
+        if time.perf_counter() - self.last_saved >= self.interval:
+            self.save(state)
+            self.last_saved = time.perf_counter()
+
+
+def _checkpoint(
+    federation: Federation, state: RunState, wall_seconds: float, observers: Sequence[RunObserver]
+) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "done": state.rounds_done,
+        "memory": state.server_state,
+        "rounds": state.round_records,
+        "clients": {client.id: client.state_dict() for client in federation.clients},
+        "wall_seconds": wall_seconds,
+    }
+    for observer in observers:
+        content |= observer.state_dict()
+    return content
+
+
+_CHECKPOINT_KEYS = {"identity", "done", "memory", "rounds", "clients", "wall_seconds"}
+
+
+def _restore(federation: Federation, saved: Mapping[str, Any], observers: Sequence[RunObserver]) -> RunState:
+    unobserved = set(saved) - _CHECKPOINT_KEYS
+    for observer in observers:
+        unobserved -= set(observer.state_dict())
+        observer.load_state_dict(saved)
+    if unobserved:
+        key = min(unobserved)
+        raise InvalidInput(
+            f"this run was started with the {key} {saved[key].get('order', '')}; "
+            "resume with the same options, or use vpdr attack afterwards"
+        )
+    for client in federation.clients:
+        client.load_state_dict(saved["clients"][client.id])
+    return RunState(int(saved["done"]), saved["memory"], list(saved["rounds"]))

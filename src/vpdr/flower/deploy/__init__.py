@@ -1,0 +1,1 @@
+"""Certificates, processes and app directories for Flower deployments; imports no Flower."""

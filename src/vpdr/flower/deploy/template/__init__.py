@@ -1,0 +1,1 @@
+"""The files of a new app directory; they are copied, not imported."""

@@ -1,1 +1,0 @@
-"""The files of a new app folder; they are copied, not imported."""

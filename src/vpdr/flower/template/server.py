@@ -1,7 +1,0 @@
-"""The server, as Flower starts it."""
-
-from pathlib import Path
-
-from vpdr.flower.server_app import server_app
-
-app = server_app(Path(__file__).with_name("plan.toml"))

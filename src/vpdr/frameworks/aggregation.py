@@ -1,0 +1,195 @@
+"""Server-side processing of uploads: validation, denoising, class averages and FINCH centroids.
+
+All of it is post-processing of released prototypes and public numbers: it costs no privacy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from vpdr.errors import InvalidInput
+from vpdr.frameworks.base import ServerContext
+from vpdr.frameworks.losses import MIN_VARIANCE, between_class_energy, class_reliability
+from vpdr.prototypes.shrinkage import blup
+from vpdr.prototypes.summarisers import finch, sums_by_row
+from vpdr.types import Prototypes
+
+_MIN_RELIABILITY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class PooledUploads:
+    """All prototypes of a round, with the index of the upload and the public weight of each."""
+
+    prototypes: Prototypes
+    upload_index: Int[Tensor, " p"]
+    weights: Float[Tensor, " p"]
+
+
+def pool_uploads(uploads: Sequence[Prototypes], context: ServerContext) -> PooledUploads:
+    """Validate the uploads and concatenate them, in double precision and in the given order.
+
+    Raises:
+        InvalidInput: an upload or the weights do not fit the context, or hold NaN or infinity.
+    """
+    if context.weights.shape != (len(uploads), context.classes):
+        shape = list(context.weights.shape)
+        raise InvalidInput(f"expected weights of shape [{len(uploads)}, {context.classes}], got {shape}")
+    if not bool((context.weights >= 0).all() & context.weights.isfinite().all()):
+        raise InvalidInput("weights of clients must be finite and not negative")
+    for index, upload in enumerate(uploads):
+        _check_upload(upload, index, context)
+    if not uploads:
+        no_rows = torch.zeros(0, dtype=torch.int64)
+        empty = Prototypes(torch.zeros(0, context.dim, dtype=torch.float64), no_rows)
+        return PooledUploads(empty, no_rows, torch.zeros(0, dtype=torch.float64))
+    sizes = torch.tensor([len(upload.labels) for upload in uploads])
+    upload_index = torch.arange(len(uploads)).repeat_interleave(sizes)
+    pooled = Prototypes.concat(uploads)
+    variances = None if pooled.variances is None else pooled.variances.double()
+    prototypes = Prototypes(pooled.vectors.double(), pooled.labels, variances)
+    return PooledUploads(prototypes, upload_index, context.weights[upload_index, pooled.labels].double())
+
+
+def _check_upload(upload: Prototypes, index: int, context: ServerContext) -> None:
+    """Refuse an upload that would make the broadcast useless for all clients."""
+    name = f"upload {index}"
+    if upload.vectors.shape != (len(upload.labels), context.dim):
+        expected, actual = [len(upload.labels), context.dim], list(upload.vectors.shape)
+        raise InvalidInput(f"{name}: expected prototypes of shape {expected}, got {actual}")
+    if not bool(upload.vectors.isfinite().all()):
+        raise InvalidInput(f"{name}: prototypes hold NaN or infinity, which would pass into every client's broadcast")
+    if bool(((upload.labels < 0) | (upload.labels >= context.classes)).any()):
+        raise InvalidInput(f"{name}: labels must lie in [0, {context.classes}), got {upload.labels.tolist()}")
+    if upload.variances is not None and not bool((upload.variances >= 0).all()):
+        raise InvalidInput(f"{name}: published variances must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class DenoisedUploads:
+    """Uploads after shrinkage, and one prototype for each class with its remaining variance."""
+
+    prototypes: Prototypes  # as many rows as were uploaded; after shrinkage without variances
+    class_prototypes: Prototypes
+
+
+def denoise_uploads(pooled: PooledUploads, classes: int) -> DenoisedUploads:
+    """Shrink the uploads by their published noise, and average them by class.
+
+    Where every client sent the same number of rows for each class, with variances, clients and classes are
+    estimated together (`blup`): the average is the part of a class that all clients share or, where clients
+    have different public weights, the weighted mean of their shrunk uploads, with its own variance.
+    Otherwise the uploads stay as they are, and averages weight by public weights and precision.
+    """
+    uploaded, grid = pooled.prototypes, _upload_grid(pooled, classes)
+    if grid is None or uploaded.variances is None:
+        averages = class_averages(uploaded, class_weights(uploaded, pooled.weights))
+        return DenoisedUploads(uploaded, averages)
+    result = blup(grid.to_grid(uploaded.vectors), grid.to_grid(uploaded.variances))
+    shrunk = Prototypes(grid.to_rows(result.per_client), uploaded.labels)
+    vectors, variances = result.per_class, result.per_class_variances
+    if len(pooled.weights.unique()) > 1 and bool((grid.to_grid(pooled.weights).sum(dim=0) > 0).all()):
+        weights = class_weights(shrunk, pooled.weights)
+        vectors = class_averages(shrunk, weights).vectors
+        variances = result.covariance.variance_of_means(grid.to_grid(weights))
+    return DenoisedUploads(shrunk, Prototypes(vectors, torch.arange(classes), variances))
+
+
+@dataclass(frozen=True, slots=True)
+class _UploadGrid:
+    """The order of rows in the uploads: by client, then by class, then by cluster of the class.
+
+    Each cluster of a client counts as a client of its own. Clusters start from the same centres and then
+    follow the samples of their client, so the same cluster index of two clients may mean different groups
+    of samples: they have only the class in common.
+    """
+
+    clients: int
+    classes: int
+    per_class: int
+
+    def to_grid(self, rows: Float[Tensor, "p *d"]) -> Float[Tensor, "m c *d"]:
+        """Rows as a grid with one column for each class."""
+        shape = (self.clients, self.classes, self.per_class, *rows.shape[1:])
+        return rows.reshape(shape).transpose(1, 2).flatten(0, 1)
+
+    def to_rows(self, grid: Float[Tensor, "m c *d"]) -> Float[Tensor, "p *d"]:
+        """The inverse of `to_grid`."""
+        shape = (self.clients, self.per_class, self.classes, *grid.shape[2:])
+        return grid.reshape(shape).transpose(1, 2).flatten(0, 2)
+
+
+def _upload_grid(pooled: PooledUploads, classes: int) -> _UploadGrid | None:
+    """The grid, or None if the uploads do not have the same labels."""
+    labels = pooled.prototypes.labels
+    sizes = pooled.upload_index.unique(return_counts=True)[1]
+    if len(sizes.unique()) != 1 or int(sizes[0]) < classes:
+        return None
+    grid = _UploadGrid(len(sizes), classes, int(sizes[0]) // classes)
+    expected = torch.arange(classes).repeat_interleave(grid.per_class).repeat(grid.clients)
+    return grid if torch.equal(labels, expected) else None
+
+
+def class_weights(prototypes: Prototypes, client_weights: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+    """The weight of each prototype in the average of its class; they sum to 1 over the class.
+
+    Public weights, times 1/variance where the noise is published. All 0 where the public weights of a class
+    are 0.
+    """
+    raw = client_weights.double()
+    if prototypes.variances is not None:
+        raw = raw / prototypes.variances.double().clamp(min=MIN_VARIANCE)
+    _, rows = prototypes.labels.unique(return_inverse=True)
+    total = sums_by_row(raw[:, None], rows, len(raw))[rows, 0]
+    return torch.where(total > 0, raw / torch.where(total > 0, total, 1.0), 0.0)
+
+
+def class_averages(prototypes: Prototypes, weights: Float[Tensor, " p"]) -> Prototypes:
+    """One prototype for each class that has a positive weight, in double precision."""
+    positive = weights > 0
+    classes, rows = prototypes.labels[positive].unique(return_inverse=True)
+    terms = weights[positive, None] * prototypes.vectors[positive].double()
+    return Prototypes(sums_by_row(terms, rows, len(classes)), classes)
+
+
+def finch_centroids(prototypes: Prototypes, *, early_exit: bool) -> Prototypes:
+    """FINCH within each class: the cluster means, with the variances of these means."""
+    parts = [_select_rows(prototypes, torch.zeros_like(prototypes.labels, dtype=torch.bool))]
+    for label in prototypes.labels.unique().tolist():
+        members = _select_rows(prototypes, prototypes.labels == label)
+        cluster = finch(members.vectors, early_exit=early_exit)
+        sizes = cluster.bincount()[:, None]
+        vectors = sums_by_row(members.vectors, cluster, len(sizes)) / sizes
+        variances = None
+        if members.variances is not None:
+            variances = (sums_by_row(members.variances[:, None], cluster, len(sizes)) / sizes.square())[:, 0]
+        parts.append(Prototypes(vectors, torch.full((len(sizes),), label), variances))
+    return Prototypes.concat(parts)
+
+
+def _select_rows(prototypes: Prototypes, mask: Bool[Tensor, " p"]) -> Prototypes:
+    variances = None if prototypes.variances is None else prototypes.variances[mask]
+    return Prototypes(prototypes.vectors[mask], prototypes.labels[mask], variances)
+
+
+def with_reliability(prototypes: Prototypes, class_prototypes: Prototypes) -> Prototypes:
+    """Prototypes for the broadcast, in single precision, with the variances that clients weight them by.
+
+    The prototypes may be made of the uploads in another way than the class averages. They are as reliable
+    as these: each gets the variance at which `class_reliability` gives it the value of its class. Without
+    variances of the class averages, there are none in the broadcast.
+    """
+    if class_prototypes.variances is None or not len(prototypes.labels):
+        return to_float32_without_variances(prototypes)
+    classes = int(class_prototypes.labels.max()) + 1
+    reliability = class_reliability(class_prototypes, classes).clamp(min=_MIN_RELIABILITY)
+    variances = between_class_energy(prototypes) * (1 / reliability[prototypes.labels] - 1)
+    return Prototypes(prototypes.vectors.float(), prototypes.labels, variances.float())
+
+
+def to_float32_without_variances(prototypes: Prototypes) -> Prototypes:
+    """Prototypes for the broadcast, in single precision, where clients use no variances."""
+    return Prototypes(prototypes.vectors.float(), prototypes.labels)

@@ -1,0 +1,340 @@
+"""DP-SGD: the encoder is trained on private samples, and every step is charged like a release.
+
+The algorithm, top to bottom: the budget is split between releases and training
+(`split_budget_with_training`). Each round charges its steps to the ledger first (`DpSgdTrainer.train_round`).
+In a step every sample's gradient is computed on its own (`per_sample_gradients`), clipped and summed
+(`sum_clipped_gradients`), noise is added to the sum (`DpSgdConfig.noisy_mean`), and the optimiser follows
+the noisy mean. Every sample takes part in every step: no subsampling. docs/privacy.md, section 14, has the
+proof.
+"""
+
+import dataclasses
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from vpdr.encoder import PersonalEncoder
+from vpdr.encoder.adapters import SeededDropout
+from vpdr.errors import InvalidInput
+from vpdr.mechanisms.base import Mechanism, NoiseSource
+from vpdr.mechanisms.igpp import Igpp
+from vpdr.mechanisms.vpp import Vpp
+from vpdr.privacy import BudgetExceeded, Ledger
+from vpdr.privacy.accountants import GaussianEvent
+from vpdr.privacy.ledger import (
+    Adjacency,
+    ChargePurpose,
+    CountVisibility,
+    EncoderKind,
+    GuaranteeTerms,
+    NoiseOrigin,
+    Receipt,
+    SensitivityBasis,
+    parse_enum,
+)
+from vpdr.types import Losses, TrainBatch
+from vpdr.validation import at_least, positive
+
+GradientFn: TypeAlias = Callable[[Float[Tensor, ""]], list[Float[Tensor, "b ..."]]]
+LossFn: TypeAlias = Callable[[TrainBatch], Losses]
+
+# how far one sample can move a sum of vectors of norm at most 1
+SUM_SENSITIVITY = {Adjacency.REPLACE_SAME_LABEL: 2.0, Adjacency.REPLACE_ONE: 2.0, Adjacency.ADD_REMOVE: 1.0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DpSgdConfig:
+    """The settings of DP-SGD with full batches.
+
+    Args:
+        clip_norm: C, the l2 norm to which a sample's gradient over all parameters together is clipped.
+        noise_multiplier: the noise of one step, relative to the sensitivity of the sum.
+        steps_per_round: E, the number of steps of a round.
+        total_steps: the steps of the whole run; more would spend the releases' share of the budget.
+        expected_batch_size: the public number by which the noisy sum is divided.
+        adjacency: the neighbouring relation of the guarantee.
+
+    Guarantee: one step is one Gaussian event of `noise_multiplier` under `adjacency`, given that each
+    gradient is a function of its own sample, of public numbers and of earlier steps (docs/privacy.md, section
+    14). No number but the noisy sum depends on the data, not even the number of samples.
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+    steps_per_round: int
+    total_steps: int
+    expected_batch_size: float
+    adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
+
+    def __post_init__(self) -> None:
+        positive(clip_norm=self.clip_norm, expected_batch_size=self.expected_batch_size)
+        at_least(1, steps_per_round=self.steps_per_round, total_steps=self.total_steps)
+        GaussianEvent(self.noise_multiplier)
+        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
+
+    def round_receipt(self, noise: NoiseSource) -> Receipt:
+        """The cost of the steps of one round: one event for each step."""
+        counts_are_public = self.adjacency is Adjacency.REPLACE_SAME_LABEL
+        return Receipt(
+            events=(GaussianEvent(self.noise_multiplier),) * self.steps_per_round,
+            terms=GuaranteeTerms(
+                adjacency=self.adjacency,
+                encoder=EncoderKind.DP_TRAINED,
+                counts=CountVisibility.PUBLIC if counts_are_public else CountVisibility.PRIVATE,
+                basis=SensitivityBasis.PROVED,
+                noise=NoiseOrigin.SEEDED if noise.reproducible else NoiseOrigin.SYSTEM,
+            ),
+            purpose=ChargePurpose.TRAINING,
+        )
+
+    def noisy_mean(
+        self, sums: Sequence[Float[Tensor, "..."]], event: GaussianEvent, noise: NoiseSource
+    ) -> list[Float[Tensor, "..."]]:
+        """The noisy mean gradient, from sums of clipped gradients and one event that was charged."""
+        std = event.noise_multiplier * SUM_SENSITIVITY[self.adjacency] * self.clip_norm
+        return [(each + std * noise.normal(*each.shape)) / self.expected_batch_size for each in sums]
+
+
+def split_budget_with_training(
+    mechanism: Mechanism,
+    *,
+    releases: int,
+    rounds: int,
+    steps_per_round: int,
+    training_share: float,
+    clip_norm: float,
+    expected_batch_size: float,
+) -> tuple[Mechanism, DpSgdConfig]:
+    """Split the precision of a calibrated mechanism between its releases and DP-SGD.
+
+    Args:
+        mechanism: `Igpp` or `Vpp`, calibrated to the whole budget.
+        releases: the number of releases that it was calibrated for.
+        rounds: the number of rounds with training.
+        steps_per_round: the number of steps of a round.
+        training_share: the part of the precision for training, in (0, 1).
+        clip_norm: the l2 norm to which gradients are clipped.
+        expected_batch_size: the public number by which a noisy sum of gradients is divided.
+
+    Returns:
+        The mechanism with more noise, and the settings of the training.
+
+    Guarantee: precisions 1/σ² of Gaussian events add up under every accountant, and all planned events
+    together have the precision that the mechanism alone had, so they cost what it would have cost.
+    """
+    if not isinstance(mechanism, Igpp | Vpp):
+        raise InvalidInput(
+            f"train.privacy=dpsgd shares a budget with igpp or vpp, got {type(mechanism).__name__.lower()}"
+        )
+    single_release, steps = mechanism.noise_multiplier / math.sqrt(releases), rounds * steps_per_round
+    training = DpSgdConfig(
+        clip_norm=clip_norm,
+        noise_multiplier=single_release * math.sqrt(steps / training_share),
+        steps_per_round=steps_per_round,
+        total_steps=steps,
+        expected_batch_size=expected_batch_size,
+        adjacency=mechanism.adjacency,
+    )
+    release_multiplier = mechanism.noise_multiplier / math.sqrt(1 - training_share)
+    return dataclasses.replace(mechanism, noise_multiplier=release_multiplier), training
+
+
+class DpSgdTrainer:
+    """Trains the encoder, together with a linear head of its own, by DP-SGD.
+
+    Args:
+        encoder: the encoder to train.
+        head: a linear head that nothing else uses.
+        config: the settings of DP-SGD.
+        batch_size: how many samples are processed at once; it changes a step by rounding only.
+        optimiser: makes the optimiser of a module's parameters.
+
+    Guarantee: encoder, head and optimiser are functions of public numbers, of the broadcasts, and of noisy
+    sums that were charged to the ledger before they were computed. The personal head, which is trained
+    without privacy, is never used here.
+    """
+
+    def __init__(
+        self,
+        encoder: PersonalEncoder,
+        head: nn.Linear,
+        config: DpSgdConfig,
+        *,
+        batch_size: int,
+        optimiser: Callable[[nn.Module], torch.optim.Optimizer],
+    ) -> None:
+        require_opacus()
+        self.config = config
+        # under add-remove one sample a batch: its rounding must not depend on its place among the others
+        self.batch_size = 1 if config.adjacency is Adjacency.ADD_REMOVE else batch_size
+        self.model = _EncoderWithHead(encoder, head)
+        self.optimiser = optimiser(self.model)
+        self.steps_taken = 0  # by the encoder, charged or not
+
+    def encoder_kind(self, ledger: Ledger) -> EncoderKind:
+        """What a release may state: DP_TRAINED only if the ledger has every step that the encoder has taken.
+
+        Steps that were charged and lost count as taken: whether they were lost may depend on samples.
+        """
+        if not self.steps_taken and not ledger.training_steps:
+            return EncoderKind.PUBLIC  # as initialised
+        return EncoderKind.DP_TRAINED if ledger.training_steps >= self.steps_taken else EncoderKind.PERSONAL
+
+    def train_round(
+        self,
+        frozen_features: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"],
+        loss: LossFn,
+        noise: NoiseSource,
+        ledger: Ledger,
+        round: int,
+    ) -> bool:
+        """Charge the steps of a round, then take them; without budget the encoder stays as it is.
+
+        A failure may lose steps that were charged. As long as the ledger has them, they are not repeated at
+        the expense of releases; after a crash that restores an earlier ledger they are charged twice.
+
+        Returns:
+            Whether the steps were taken.
+        """
+        receipt = self.config.round_receipt(noise)
+        if ledger.training_steps + len(receipt.events) > self.config.total_steps:
+            return False
+        try:
+            ledger.charge(receipt, round=round)
+        except BudgetExceeded:
+            return False
+        with per_sample_gradients(self.model) as gradients:
+            for event in receipt.events:
+                if isinstance(event, GaussianEvent):
+                    sums = self.clipped_gradient_sum(frozen_features, labels, loss, gradients)
+                    self._step(sums, event, noise)
+        return True
+
+    def clipped_gradient_sum(
+        self, frozen_features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], loss: LossFn, gradients: GradientFn
+    ) -> list[Float[Tensor, "..."]]:
+        """The sum of the clipped gradients of all samples."""
+        sums = [torch.zeros(each.shape, dtype=torch.float64) for each in self.model.parameters()]
+        for rows in torch.arange(len(labels)).split(self.batch_size):
+            per_sample = gradients(self._batch_loss(frozen_features[rows], labels[rows], loss))
+            is_sample = torch.arange(self.batch_size) < len(rows)
+            batch_sums = sum_clipped_gradients(per_sample, is_sample, self.config.clip_norm)
+            sums = [total + part for total, part in zip(sums, batch_sums, strict=True)]
+        return sums
+
+    def _batch_loss(
+        self, batch: Float[Tensor, "b d"], batch_labels: Int[Tensor, " b"], loss: LossFn
+    ) -> Float[Tensor, ""]:
+        """The sum of the loss over a batch that is padded to a fixed number of rows.
+
+        Frameworks take means. The mean of a shorter last batch would be over another number, and through
+        rounding every gradient would depend on the number of samples.
+        """
+        inputs = batch.new_zeros(self.batch_size, batch.shape[1])
+        labels = batch_labels.new_zeros(self.batch_size)
+        inputs[: len(batch)], labels[: len(batch)] = batch, batch_labels
+        features, logits = self.model(inputs.clone().requires_grad_())
+        terms = loss(TrainBatch(features, logits, labels, inputs, torch.ones(self.batch_size)))
+        unused = 0 * logits.sum()  # where a framework ignores the head, its gradients are zero, not None
+        total: Tensor = self.batch_size * torch.stack(list(terms.values())).sum() + unused
+        return total
+
+    def _step(self, sums: list[Float[Tensor, "..."]], event: GaussianEvent, noise: NoiseSource) -> None:
+        self.steps_taken += 1
+        means = self.config.noisy_mean(sums, event, noise)
+        for parameter, gradient in zip(self.model.parameters(), means, strict=True):
+            parameter.grad = gradient.to(parameter)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must be kept between two rounds, besides the encoder."""
+        return {
+            "head": self.model.head.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "steps": self.steps_taken,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.model.head.load_state_dict(state["head"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.steps_taken = int(state["steps"])
+
+
+class _EncoderWithHead(nn.Module):
+    """The encoder and the head that it is trained with."""
+
+    def __init__(self, encoder: PersonalEncoder, head: nn.Linear) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, frozen_features: Float[Tensor, "b d"]) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b c"]]:
+        """Features and logits of a batch."""
+        features = self.encoder(frozen_features)
+        return features, self.head(features)
+
+
+@contextmanager
+def per_sample_gradients(model: nn.Module) -> Iterator[GradientFn]:
+    """A function that turns the loss of one forward pass into the gradient of each row, through Opacus.
+
+    The rows are those of the model's inputs, and the loss must be a sum of terms of one row each: Opacus
+    takes what comes back along a row as the gradient of that row. Dropout is off: nothing is random but the
+    noise.
+    """
+    from opacus import GradSampleModule
+
+    model.train()  # Opacus captures activations in training mode only
+    for part in model.modules():
+        if isinstance(part, SeededDropout):
+            part.eval()
+    wrapped = GradSampleModule(model, batch_first=True, loss_reduction="sum")
+    parameters: list[Any] = list(model.parameters())  # Any: Opacus adds the attribute `grad_sample`
+
+    def gradients(loss: Float[Tensor, ""]) -> list[Float[Tensor, "b ..."]]:
+        loss.backward()
+        per_sample = [each.grad_sample.detach() for each in parameters]
+        wrapped.zero_grad(set_to_none=True)
+        return per_sample
+
+    try:
+        yield gradients
+    finally:
+        wrapped.to_standard_module()
+        for part in model.modules():
+            vars(part).pop("activations", None)  # private
+        model.zero_grad(set_to_none=True)
+        model.eval()
+
+
+def sum_clipped_gradients(
+    gradients: Sequence[Float[Tensor, "b ..."]], is_sample: Bool[Tensor, " b"], clip_norm: float
+) -> list[Float[Tensor, "..."]]:
+    """The sum over samples of gradients clipped to `clip_norm`, in double precision.
+
+    A gradient that is not finite counts as zero: one sample that overflows must not decide the step. Rows
+    that are padding (not `is_sample`) are left out.
+
+    Guarantee: one sample moves the sum by at most `SUM_SENSITIVITY` times `clip_norm`.
+    """
+    wide = [each.double() for each in gradients]
+    norms = torch.stack([each.flatten(1).square().sum(dim=1) for each in wide]).sum(dim=0).sqrt()
+    used = is_sample & torch.isfinite(norms)
+    scale = torch.where(used, clip_norm / norms.clamp(min=clip_norm), 0.0)
+    cleaned = [torch.where(used.view(-1, *[1] * (each.ndim - 1)), each, 0.0) for each in wide]
+    return [torch.tensordot(scale, each, dims=1) for each in cleaned]
+
+
+def require_opacus() -> None:
+    """Refuse to start where Opacus is not installed."""
+    if importlib.util.find_spec("opacus") is None:
+        raise InvalidInput("train.privacy=dpsgd needs Opacus, which is not installed; run pip install 'vpdr[dpsgd]'")

@@ -1,0 +1,626 @@
+"""Recentred, Accumulated Prototype Perturbation (RAPP).
+
+The algorithm, top to bottom: the budget is split over stages (`StageSchedule`). In each stage the client sums
+the residuals of its features around centres that are already public, clipped to a radius that is already
+public (`stage_statistics`), and adds noise (`noisy_stage_statistics`). The noisy sums of all stages are
+added up (`RappState`, `run_stage`); from them and from the last broadcast follow the centres and the radius
+of the next stage (`update_centres`, `update_second_moment`), and the prototypes that are sent (`Rapp`).
+docs/privacy.md, section 13, has the proof.
+
+Shapes: n samples, c classes, p rows (centres of all classes), d dimensions of features, r of the release.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from vpdr.errors import InvalidInput
+from vpdr.mechanisms.base import (
+    Array,
+    MechanismConfig,
+    MechanismTraits,
+    NoiseScale,
+    NoiseSource,
+    NoisyRows,
+    ReleaseContext,
+    check_clip_norm,
+    clip,
+    noisy_rows,
+    noisy_scalar,
+    to_finite_float32,
+    validate_features,
+)
+from vpdr.mechanisms.rapp_projection import ReleaseProjection, default_release_dim
+from vpdr.privacy.accountants import Budget, GaussianEvent, check_rounds, get_accountant
+from vpdr.privacy.ledger import (
+    Adjacency,
+    CountVisibility,
+    GuaranteeTerms,
+    NoiseOrigin,
+    Receipt,
+    SensitivityBasis,
+    parse_enum,
+)
+from vpdr.prototypes import ClassMeans, ClassSums
+from vpdr.prototypes.shrinkage import blup
+from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
+from vpdr.validation import at_least
+
+# little of the budget while centres are unknown, most of it once residuals are short
+DEFAULT_STAGE_SHARES = (0.05, 0.10, 0.15, 0.30, 0.40)
+
+_PRIOR_SPREAD = 0.4  # assumed relative error of the square of the declared clip norm
+_MAX_DISTANCE = 1e4  # of a centre from the origin, in clip norms: beyond is a mistake or an attack
+_MIN_MOMENT_RATIO = 0.1  # of the second moment that one update of the centres may leave
+_MIN_MOMENT = 0.02  # of the square of the declared clip norm
+_EMPTY_RATIO = 0.3  # of the mean count of a class's centres: a centre with fewer samples is empty
+_CHUNK_SIZE = 1000  # samples whose residuals exist at the same time: they fit into a cache
+_DECAY = 0.1  # of earlier stages with several centres a class, because samples change rows
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The noise of one stage: on sums and counts, and on the second moment (None: not released)."""
+
+    sums: GaussianEvent
+    moment: GaussianEvent | None
+
+    @property
+    def events(self) -> tuple[GaussianEvent, ...]:
+        """The cost of the stage."""
+        return (self.sums,) if self.moment is None else (self.sums, self.moment)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSchedule:
+    """How the budget is split over stages, and the stages over releases.
+
+    With fewer releases than stages a release holds several stages; with more releases than shares the
+    shares are subdivided, so that every release is one stage.
+
+    Args:
+        releases: the number of releases.
+        shares: the relative share of μ² of each stage.
+        moment_share: the part of each stage for the second moment, which sets the radius.
+    """
+
+    releases: int
+    shares: tuple[float, ...] = DEFAULT_STAGE_SHARES
+    moment_share: float = 0.03
+
+    def __post_init__(self) -> None:
+        check_rounds(self.releases)
+        if not self.shares or not all(0 < share < math.inf for share in self.shares):
+            raise InvalidInput(f"stage shares must be positive numbers, got {list(self.shares)}; use 5,10,15,30,40")
+        if not 0 <= self.moment_share < 1:
+            raise InvalidInput(f"moment_share must lie in [0, 1), got {self.moment_share:g}; use 0.03")
+
+    @property
+    def count(self) -> int:
+        """The number of stages."""
+        return max(len(self.shares), self.releases)
+
+    def share(self, number: int) -> float:
+        """The part of μ² that a stage may spend; all add up to 1. Beyond the last stage, that of the last."""
+        number = min(number, self.count - 1)
+        start, end = (self._cumulative_share(edge / self.count) for edge in (number, number + 1))
+        return end - start
+
+    def _cumulative_share(self, progress: float) -> float:
+        """The part of μ² up to this point of the run: piecewise linear in `progress`."""
+        position = progress * len(self.shares)
+        whole = min(int(position), len(self.shares) - 1)
+        done = math.fsum([*self.shares[:whole], (position - whole) * self.shares[whole]])
+        return done / math.fsum(self.shares)
+
+    def stages_in_release(self, done: int) -> range:
+        """The stages of the next release, after `done` stages."""
+        if done >= self.count:
+            return range(done, done + 1)  # beyond the schedule: the ledger will refuse it
+        release = next(r for r in range(self.releases) if self._stages_done_after(r) > done)
+        return range(done, self._stages_done_after(release))
+
+    def _stages_done_after(self, release: int) -> int:
+        """The number of stages up to and including this release (counted from 0)."""
+        return math.ceil((release + 1) * self.count / self.releases - 1e-9)
+
+    def stage(self, number: int, noise_multiplier: float) -> Stage:
+        """The noise of a stage, where one single release of everything would have this multiplier.
+
+        Precisions 1/σ² add up, so the events of all stages together cost what that one release would.
+        """
+        share, moment = self.share(number), self.moment_share
+        sums = GaussianEvent(noise_multiplier / math.sqrt(share * (1 - moment)))
+        return Stage(sums, GaussianEvent(noise_multiplier / math.sqrt(share * moment)) if moment else None)
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """Stage shares from a configuration: numbers separated by commas, in any unit."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput(f"stages must be numbers with commas between, got {text!r}; use 5,10,15,30,40") from None
+
+
+def effective_adjacency(stated: Adjacency, per_class: int) -> Adjacency:
+    """The adjacency whose bounds apply to the rows.
+
+    With several centres a class a sample that keeps its label may still change its row, and the number of
+    samples in a row is private: what holds for a changed label holds for a changed row.
+    """
+    if per_class > 1 and stated is Adjacency.REPLACE_SAME_LABEL:
+        return Adjacency.REPLACE_ONE
+    return stated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageParams:
+    """The parameters of a stage. Public, and fixed before the data are used."""
+
+    centres: Float[Tensor, "p r"]
+    radius: float
+    per_class: int
+    adjacency: Adjacency  # the effective one: see `effective_adjacency`
+    num_samples: int | None  # the client's number of samples, where it is public
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatistics:
+    """What a stage computes from the data, before noise. Private."""
+
+    summary: Summary  # sums of clipped residuals, and the number of samples, row by row
+    second_moment: Float[Tensor, ""]  # Σ over samples of min(|residual|²/4R², 1)
+
+
+def stage_statistics(features: Features, params: StageParams) -> StageStatistics:
+    """Everything in a stage that depends on the data.
+
+    Guarantee: let R be the radius, whatever it and the centres are. (sums/R, counts) moves by what
+    `ClassSums` states under the params' adjacency, because a clipped residual is a function of one sample
+    and at most R long; `second_moment` moves by at most 1, because a sample adds between 0 and 1 to it.
+    """
+    rows = assign_rows(features, params.centres, params.per_class)
+    sums, lengths = torch.zeros_like(params.centres), []
+    for chunk_rows, vectors in zip(rows.split(_CHUNK_SIZE), features.vectors.split(_CHUNK_SIZE), strict=True):
+        residuals = params.centres.index_select(0, chunk_rows).neg_().add_(vectors)
+        norms: Tensor = residuals.norm(dim=1, keepdim=True)
+        lengths.append(norms / (2 * params.radius))
+        sums.index_add_(0, chunk_rows, residuals.mul_(params.radius / norms.clamp_(min=params.radius)))
+    second_moment = torch.cat(lengths).square_().clamp_(max=1).sum()
+    sizes = torch.bincount(rows, minlength=len(sums))
+    return StageStatistics(Summary(sums, torch.arange(len(sums)), sizes), second_moment)
+
+
+def assign_rows(features: Features, centres: Float[Tensor, "p r"], per_class: int) -> Int[Tensor, " n"]:
+    """The row of each sample: its class, or the nearest centre of its class."""
+    if per_class == 1:
+        return features.labels
+    first = features.labels * per_class
+    distances = [(features.vectors - centres[first + number]).norm(dim=1) for number in range(per_class)]
+    return first + torch.stack(distances, dim=1).argmin(dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyStatistics:
+    """The statistics of a stage after noise. Public."""
+
+    rows: NoisyRows  # sums and counts
+    second_moment: Float[Tensor, ""] | None  # None where the stage has no second moment
+
+
+def noisy_stage_statistics(
+    features: Features, params: StageParams, stage: Stage, noise: NoiseSource
+) -> NoisyStatistics:
+    """The statistics of a stage, each with its noise: the only use of the data in a release.
+
+    Guarantee: the events of `stage` under the params' adjacency, for any centres and any radius: noise on
+    what `stage_statistics` bounds, of a scale that does not depend on the data.
+    """
+    statistics = stage_statistics(features, params)
+    scale = NoiseScale(
+        noise_multiplier=stage.sums.noise_multiplier,
+        clip_norm=params.radius,
+        adjacency=params.adjacency,
+        coord_scale=torch.ones(features.vectors.shape[1], dtype=torch.float64),
+    )
+    rows = noisy_rows(statistics.summary, ClassSums(classes=len(params.centres)), scale, noise)
+    if stage.moment is None:
+        return NoisyStatistics(rows, None)
+    return NoisyStatistics(rows, noisy_scalar(statistics.second_moment, stage.moment.noise_multiplier, noise))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RappState:
+    """What a client's stages have released so far, added up. Public: it is made of noisy numbers.
+
+    The names of the fields are the keys of `Release.state`, in checkpoints too.
+    """
+
+    stage: int  # number of stages done
+    weight: Float[Tensor, ""]  # Σ w over stages, w = 1/noise² of a sum
+    sums: Float[Tensor, "p r"]  # Σ w · noisy sums of residuals
+    centred: Float[Tensor, "p r"]  # Σ w · centres
+    counts: Float[Tensor, " p"]  # Σ of noisy counts, each times its precision
+    counted: Float[Tensor, ""]  # Σ of those precisions
+    centres: Float[Tensor, "p r"]  # of the last stage
+    moment: Float[Tensor, ""]  # estimated mean squared distance of a sample from its centre
+    moment_weight: Float[Tensor, ""]  # precision of `moment`
+
+    @classmethod
+    def initial(cls, rows: int, dim: int, radius: float) -> "RappState":
+        """Before the first stage: only the declared radius is known."""
+        zero, zeros = torch.zeros((), dtype=torch.float64), torch.zeros(rows, dim, dtype=torch.float64)
+        square = torch.tensor(radius**2, dtype=torch.float64)
+        return cls(
+            stage=0,
+            weight=zero,
+            sums=zeros,
+            centred=zeros,
+            counts=torch.zeros(rows, dtype=torch.float64),
+            counted=zero,
+            centres=zeros,
+            moment=square,
+            moment_weight=(_PRIOR_SPREAD * square) ** -2,
+        )
+
+    def to_dict(self) -> MechanismState:
+        """The state as tensors by name."""
+        tensors = {name: getattr(self, name) for name in self.__slots__}
+        return {**tensors, "stage": torch.tensor(self.stage)}
+
+    @classmethod
+    def from_dict(cls, state: MechanismState) -> "RappState":
+        """The inverse of `to_dict`."""
+        fields: dict[str, Any] = {**state, "stage": int(state["stage"])}
+        return cls(**fields)
+
+    def estimate(self, counts: Float[Tensor, " p"]) -> Float[Tensor, "p r"]:
+        """The mean of each row: the centres plus the mean residual, over all stages."""
+        return (self.centred + self.sums / counts[:, None]) / self.weight
+
+    def variances(self, counts: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """The noise in each coordinate of `estimate`."""
+        return 1 / (counts.square() * self.weight)
+
+
+def run_stage(features: Features, state: RappState, params: StageParams, stage: Stage, noise: NoiseSource) -> RappState:
+    """Add the noisy statistics of a stage to the state.
+
+    Guarantee: that of `noisy_stage_statistics`; the rest is post-processing.
+    """
+    noisy = noisy_stage_statistics(features, params, stage, noise)
+    rows, precision = noisy.rows, noisy.rows.stds[0] ** -2
+    decay = 1.0 if params.per_class == 1 else _DECAY
+    state = dataclasses.replace(
+        state,
+        stage=state.stage + 1,
+        weight=decay * state.weight + precision,
+        sums=decay * state.sums + precision * rows.rows,
+        centred=decay * state.centred + precision * params.centres,
+        counts=decay * state.counts + precision * params.radius**2 * rows.sizes,
+        counted=decay * state.counted + precision * params.radius**2,
+        centres=params.centres,
+    )
+    if noisy.second_moment is None or stage.moment is None:
+        return state
+    return _add_second_moment(state, noisy.second_moment, stage.moment, params)
+
+
+def _add_second_moment(
+    state: RappState, second_moment: Float[Tensor, ""], event: GaussianEvent, params: StageParams
+) -> RappState:
+    """Combine the noisy second moment with the previous estimate, each weighted by its precision."""
+    size = float(state.counts.sum() / state.counted) if params.num_samples is None else float(params.num_samples)
+    unit = 4 * params.radius**2 / max(size, 1.0)
+    weight = (unit * event.noise_multiplier) ** -2
+    total = state.moment_weight + weight
+    moment = (state.moment * state.moment_weight + unit * second_moment * weight) / total
+    return dataclasses.replace(state, moment=moment.clamp(min=1e-6 * params.radius**2), moment_weight=total)
+
+
+def estimate_counts(state: RappState, num_samples: int | None, counts_are_private: bool) -> Float[Tensor, " p"]:
+    """The number of samples of each row: exact where counts are public, else shrunk towards their mean.
+
+    `num_samples` is the size of the dataset, where that is public. A count below its own noise is replaced
+    by that noise: a sum divided by less would be noise alone.
+    """
+    counts = state.counts / state.counted
+    if not counts_are_private:
+        return counts.clamp(min=1)
+    noise = 1 / state.counted
+    total = counts.sum() if num_samples is None else torch.tensor(float(num_samples))
+    mean = total.clamp(min=1) / len(counts)
+    spread = ((counts - mean).square().mean() - noise).clamp(min=0)
+    return (mean + spread / (spread + noise) * (counts - mean)).clamp(min=max(1.0, float(noise.sqrt())))
+
+
+def centres_from_broadcast(
+    broadcast: Prototypes | None, projection: ReleaseProjection, classes: int, radius: float
+) -> Float[Tensor, "c r"]:
+    """The last broadcast as one centre a class; the origin where there is no usable broadcast.
+
+    The server may have chosen it maliciously. It is public either way, so only its length is limited.
+    """
+    centres = torch.zeros(classes, projection.dims[1], dtype=torch.float64)
+    if broadcast is None or broadcast.vectors.ndim != 2 or broadcast.vectors.shape[1] != projection.dims[0]:
+        return centres
+    valid = broadcast.vectors.isfinite().all(dim=1) & (broadcast.labels >= 0) & (broadcast.labels < classes)
+    if not bool(valid.any()):
+        return centres
+    projected = projection.project(broadcast.vectors[valid].double()).double()
+    means = ClassMeans()(projected, broadcast.labels[valid])
+    centres += means.vectors.mean(dim=0)  # a class without a prototype is most likely among the others
+    centres[means.labels] = means.vectors
+    return clip(torch.nan_to_num(centres), _MAX_DISTANCE * radius)
+
+
+def init_centres(centres: Float[Tensor, "c r"], per_class: int, radius: float) -> Float[Tensor, "p r"]:
+    """Several centres a class: half a radius from the class's centre along cosine waves, to start k-means."""
+    if per_class == 1:
+        return centres
+    return (centres[:, None] + 0.5 * radius * _directions(per_class, centres.shape[1])).flatten(0, 1)
+
+
+def update_centres(state: RappState, prior: Float[Tensor, "p r"], counts: Float[Tensor, " p"]) -> Float[Tensor, "p r"]:
+    """The broadcast plus the client's own released deviation from it, shrunk by its noise."""
+    deviation = state.estimate(counts) - prior
+    return prior + blup(deviation[None], state.variances(counts)[None]).per_client[0]
+
+
+def reseed_empty(
+    centres: Float[Tensor, "p r"], counts: Float[Tensor, " p"], per_class: int, radius: float
+) -> Float[Tensor, "p r"]:
+    """Move a centre that is empty (by the noisy counts) to the fullest one of its class.
+
+    The two are placed a quarter of a radius to either side, so that the next stage can divide them.
+    """
+    if per_class == 1:
+        return centres
+    offsets = 0.25 * radius * _directions(per_class, centres.shape[1])
+    rows, sizes = centres.reshape(-1, per_class, centres.shape[1]).clone(), counts.reshape(-1, per_class)
+    for row, size in zip(rows, sizes, strict=True):
+        fullest, emptiest = int(size.argmax()), int(size.argmin())
+        if size[emptiest] < _EMPTY_RATIO * size.mean():
+            row[emptiest] = row[fullest] + offsets[emptiest]
+            row[fullest] = row[fullest] - offsets[emptiest]
+    return rows.flatten(0, 1)
+
+
+def _directions(count: int, dim: int) -> Float[Tensor, "k r"]:
+    """Unit vectors along cosine waves, in pairs of opposite ones."""
+    positions = torch.arange(dim, dtype=torch.float64) + 0.5
+    waves = [torch.cos(math.pi * (number // 2 + 1) * positions / dim) for number in range(count)]
+    signs = [1 - 2 * (number % 2) for number in range(count)]
+    return torch.stack([s * w / w.norm().clamp(min=1e-9) for s, w in zip(signs, waves, strict=True)])
+
+
+def update_second_moment(
+    state: RappState, centres: Float[Tensor, "p r"], counts: Float[Tensor, " p"], radius: float
+) -> Float[Tensor, ""]:
+    """The mean squared distance from the new centres: less by what their move explains.
+
+    It stays within a public range, so that every stage has a usable radius.
+    """
+    explained = counts @ (centres - state.centres).square().sum(dim=1) / counts.sum()
+    most = (_MAX_DISTANCE * radius) ** 2
+    least = min(max(_MIN_MOMENT_RATIO * float(state.moment), _MIN_MOMENT * radius**2), most)
+    return torch.nan_to_num(state.moment - explained, nan=most).clamp(least, most)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rapp:
+    """Sums of residuals around already released centres, in stages whose releases are added up.
+
+    Args:
+        clip_norm: R of the first stage, about the norm of a feature; later stages estimate their own.
+        noise_multiplier: the noise of all stages together, relative to the sensitivity.
+        classes: the public number of classes.
+        stages: how the budget is split over stages and releases.
+        projection: the public projection into the space of the release.
+        per_class: the number of centres of each class.
+        adjacency: the neighbouring relation of the guarantee.
+
+    Guarantee: each stage is two Gaussian events under `adjacency`; over all stages they are one Gaussian of
+    `noise_multiplier` (docs/privacy.md, section 13), for centres chosen by anybody, as long as the encoder
+    is not trained on the data. Every row of the public list is released, with noise that depends on no
+    count; where a neighbour could change a count, the count is noisy too. It makes its own sums: the
+    context's summariser is not used.
+
+    >>> identity = ReleaseProjection.identity(4)
+    >>> mechanism = Rapp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=2.0, classes=3, projection=identity)
+    >>> release = mechanism.release(torch.ones(6, 4), torch.arange(6) % 2)
+    >>> release.prototypes.vectors.shape, len(release.receipt.events)
+    (torch.Size([3, 4]), 2)
+    """
+
+    traits: ClassVar[MechanismTraits] = MechanismTraits(is_accumulating=True)
+
+    clip_norm: float
+    noise_multiplier: float
+    classes: int
+    stages: StageSchedule
+    projection: ReleaseProjection
+    per_class: int = 1
+    adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
+
+    def __post_init__(self) -> None:
+        check_clip_norm(self.clip_norm)
+        GaussianEvent(self.noise_multiplier)
+        at_least(1, classes=self.classes, per_class=self.per_class)
+        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
+
+    @classmethod
+    def calibrated(
+        cls,
+        budget: Budget,
+        rounds: int,
+        *,
+        clip_norm: float,
+        classes: int,
+        projection: ReleaseProjection,
+        shares: tuple[float, ...] = DEFAULT_STAGE_SHARES,
+        per_class: int = 1,
+        accountant: str = "exact",
+        adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL,
+    ) -> Self:
+        """The mechanism with the least noise at which all stages, in `rounds` releases, stay in the budget.
+
+        Args:
+            budget: what one client may spend in all.
+            rounds: the number of releases.
+            clip_norm: about the l2 norm of a feature.
+            classes: the public number of classes.
+            projection: the public projection into the space of the release.
+            shares: the relative share of each stage.
+            per_class: the number of centres of each class.
+            accountant: the name of the accountant, one of `ACCOUNTANTS`.
+            adjacency: the neighbouring relation of the guarantee.
+
+        Raises:
+            InvalidInput: no noise satisfies the budget, or an argument is out of range.
+        """
+        return cls(
+            clip_norm=clip_norm,
+            noise_multiplier=get_accountant(accountant).noise_multiplier(budget, 1),
+            classes=classes,
+            stages=StageSchedule(releases=rounds, shares=shares),
+            projection=projection,
+            per_class=per_class,
+            adjacency=adjacency,
+        )
+
+    @classmethod
+    def from_config(cls, config: MechanismConfig) -> Self:
+        """`calibrated` from a configuration; options `stages`, `per_class` and `release_dim`.
+
+        The projection is drawn from the public stream of the configuration: all clients must share it. A
+        `release_dim` of 0 means `default_release_dim`.
+        """
+        stages = config.options.get("stages")
+        release_dim = config.options.get("release_dim") or default_release_dim(
+            config.dim, config.budget, config.samples_per_class
+        )
+        return cls.calibrated(
+            config.budget,
+            config.releases,
+            clip_norm=config.clip_norm,
+            classes=config.classes,
+            projection=ReleaseProjection.random(config.dim, release_dim, config.rng),
+            shares=DEFAULT_STAGE_SHARES if stages is None else parse_shares(stages),
+            per_class=config.options.get("per_class", 1),
+            accountant=config.accountant,
+            adjacency=config.adjacency,
+        )
+
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+        """The events of the next stages; how many stages are done is public."""
+        stages = self._next_stages(self._load_state(context))
+        return Receipt(
+            events=tuple(event for stage in stages for event in stage.events),
+            terms=GuaranteeTerms(
+                adjacency=self.adjacency,
+                encoder=context.encoder,
+                counts=CountVisibility.PRIVATE if self._counts_are_private else CountVisibility.PUBLIC,
+                basis=SensitivityBasis.PROVED,
+                noise=NoiseOrigin.SEEDED if context.noise.reproducible else NoiseOrigin.SYSTEM,
+            ),
+        )
+
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
+        """Run the next stages, and release the estimate of all stages so far."""
+        features = self._project_features(vectors, labels, context)
+        num_samples = self._public_size(len(features.labels))
+        state = self._load_state(context)
+        for stage in self._next_stages(state):
+            state, params = self._prepare_stage(state, num_samples, context)
+            state = run_stage(features, state, params, stage, context.noise)
+        counts = estimate_counts(state, num_samples, self._counts_are_private)
+        return Release(
+            self._to_prototypes(state, counts),
+            self.receipt_for(context),
+            _diagnostics(features, state, counts, self.per_class),
+            state.to_dict(),
+        )
+
+    def _project_features(self, vectors: Array, labels: Array, context: ReleaseContext) -> Features:
+        classes = self.classes if context.classes is None else min(self.classes, context.classes)
+        features = validate_features(vectors, labels, dataclasses.replace(context, classes=classes))
+        dim = features.vectors.shape[1]
+        if dim != self.projection.dims[0]:
+            raise InvalidInput(
+                f"{context.client}: expected features of {self.projection.dims[0]} dimensions, got {dim}; "
+                "make the projection for these features"
+            )
+        return Features(self.projection.project(features.vectors), features.labels)
+
+    def _load_state(self, context: ReleaseContext) -> RappState:
+        if context.state:
+            return RappState.from_dict(context.state)
+        return RappState.initial(self.classes * self.per_class, self.projection.dims[1], self._first_radius)
+
+    def _next_stages(self, state: RappState) -> list[Stage]:
+        numbers = self.stages.stages_in_release(state.stage)
+        return [self.stages.stage(number, self.noise_multiplier) for number in numbers]
+
+    def _prepare_stage(
+        self, state: RappState, num_samples: int | None, context: ReleaseContext
+    ) -> tuple[RappState, StageParams]:
+        """Centres and radius of the next stage, from public numbers only."""
+        broadcast = centres_from_broadcast(context.last_broadcast, self.projection, self.classes, self.clip_norm)
+        centres = init_centres(broadcast, self.per_class, self._first_radius)
+        if state.stage:
+            counts = estimate_counts(state, num_samples, self._counts_are_private)
+            centres = update_centres(state, broadcast.repeat_interleave(self.per_class, dim=0), counts)
+            centres = reseed_empty(centres, counts, self.per_class, self._first_radius)
+            moment = update_second_moment(state, centres, counts, self._first_radius)
+            state = dataclasses.replace(state, moment=moment)
+        params = StageParams(
+            centres=centres,
+            radius=math.sqrt(float(state.moment)),
+            per_class=self.per_class,
+            adjacency=effective_adjacency(self.adjacency, self.per_class),
+            num_samples=num_samples,
+        )
+        return state, params
+
+    def _to_prototypes(self, state: RappState, counts: Float[Tensor, " p"]) -> Prototypes:
+        """What leaves the client: one row for each centre of the public list, with its noise."""
+        return Prototypes(
+            to_finite_float32(self.projection.lift(state.estimate(counts))),
+            torch.arange(self.classes).repeat_interleave(self.per_class),
+            to_finite_float32(state.variances(counts) * self.projection.mean_variance),
+        )
+
+    @property
+    def _first_radius(self) -> float:
+        """The radius of the first stage: the declared clip norm, shortened by the projection."""
+        return self.clip_norm * self.projection.norm_ratio
+
+    @property
+    def _counts_are_private(self) -> bool:
+        return ClassSums(classes=1).counts_are_private(effective_adjacency(self.adjacency, self.per_class))
+
+    def _public_size(self, num_samples: int) -> int | None:
+        """The size of the dataset, wherever no neighbour can change it."""
+        return None if self.adjacency is Adjacency.ADD_REMOVE else num_samples
+
+
+def _diagnostics(features: Features, state: RappState, counts: Float[Tensor, " p"], per_class: int) -> dict[str, float]:
+    """The noise of a typical row relative to a clean prototype, and the last radius. Private."""
+    stds = state.variances(counts).sqrt()
+    clean = ClassMeans()(features.vectors, features.labels)
+    noise = stds.reshape(-1, per_class).mean(dim=1)[clean.labels] * math.sqrt(state.sums.shape[1])
+    norms = clean.vectors.norm(dim=1)
+    ratio = noise[norms > 0] / norms[norms > 0]
+    return {
+        "sigma": float(stds.median()),
+        "noise_to_signal": float(ratio.median()) if len(ratio) else 0.0,
+        "energy_ratio": 1.0,  # all coordinates of a row have the same noise
+        "radius": math.sqrt(float(state.moment)),
+        "stage": float(state.stage),
+    }

@@ -1,0 +1,363 @@
+"""Summarisers: from clipped features to class means, class sums or clusters, each with its sensitivity."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from vpdr.errors import InvalidInput
+from vpdr.privacy.ledger import Adjacency, SensitivityBasis
+from vpdr.types import Summary
+
+
+class NoSensitivity(InvalidInput):
+    """The summariser has no finite bound under this adjacency, so no noise can make it private."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SummariserConfig:
+    """All settings from which `from_config` of a summariser may choose.
+
+    Args:
+        classes: the public number of classes.
+        min_count: the least number of samples of a class that is summarised.
+    """
+
+    classes: int
+    min_count: int
+
+
+@runtime_checkable
+class Summariser(Protocol):
+    """Turns clipped features into prototypes, and bounds what one sample can do to them.
+
+    Guarantee: let s be `sensitivity(adjacency, R, sizes)` for a summary of features of norm at most R.
+    Between neighbours, Σ over rows of |change of row|² / s² is at most 1; where `counts_are_private`, the sum
+    also holds |change of size|² / (s/R)². So noise of std σ·s on each row, and of σ·s/R on each size, is one
+    Gaussian event of multiplier σ. Where no such s exists, `sensitivity` raises `NoSensitivity`.
+    """
+
+    basis: ClassVar[SensitivityBasis]  # whether the bound is proved, or only as published
+
+    @classmethod
+    def from_config(cls, config: SummariserConfig) -> "Summariser":
+        """The summariser with the settings of a configuration."""
+        ...
+
+    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
+        """The prototypes, or what they are computed from, before noise."""
+        ...
+
+    def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """The unit of noise of each row."""
+        ...
+
+    @staticmethod
+    def counts_are_private(adjacency: Adjacency) -> bool:
+        """Whether sizes are private and must be released with noise of their own."""
+        ...
+
+    def postprocess(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
+        """From noisy rows and (noisy) sizes to prototypes; post-processing, so it costs nothing."""
+        ...
+
+    def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
+        """The noise per coordinate of each prototype, where it may be published; post-processing."""
+        ...
+
+
+def require_same_label(adjacency: Adjacency, quantity: str, reason: str) -> None:
+    """Refuse an adjacency under which `quantity` cannot be bounded."""
+    if adjacency is not Adjacency.REPLACE_SAME_LABEL:
+        raise NoSensitivity(f"{quantity} have no sensitivity under {adjacency}: {reason}; use class sums")
+
+
+class PublicCounts:
+    """Base of summarisers with public counts: sizes set the noise, and a noisy row is the prototype."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def counts_are_private(adjacency: Adjacency) -> bool:  # noqa: ARG004 - the protocol asks for it
+        """Counts are public."""
+        return False
+
+    def postprocess(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
+        """Nothing to do."""
+        return vectors
+
+    def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
+        """Not published: the noise would reveal the counts to a server that does not have them."""
+        return None
+
+
+# One prototype per class: class means with public counts, and class sums with private counts.
+
+
+_JOINT_SENSITIVITY = {
+    Adjacency.REPLACE_SAME_LABEL: 2.0,  # one sum moves by at most 2R, no count moves
+    Adjacency.REPLACE_ONE: 2.0,  # same label: one sum by 2R; other label: two sums by R and two counts by 1
+    Adjacency.ADD_REMOVE: math.sqrt(2),  # one sum by R and one count by 1
+}
+
+
+def sums_by_row(vectors: Float[Tensor, "n d"], rows: Int[Tensor, " n"], count: int) -> Float[Tensor, "p d"]:
+    """The sum of all vectors that belong to each row."""
+    return torch.zeros(count, vectors.shape[1], dtype=vectors.dtype).index_add_(0, rows, vectors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassMeans(PublicCounts):
+    """Class means (K = 1), for clients whose class counts are public.
+
+    Args:
+        min_count: classes with fewer samples are left out, which reveals only public counts.
+
+    Guarantee: under replace-same-label one mean moves by at most 2R/n and no other moves. When a label may
+    change, or a sample may be added or removed, n itself is private while it sets the scale of the noise and
+    decides which classes appear, so there is no bound.
+
+    >>> ClassMeans()(torch.tensor([[1.0, 0.0], [3.0, 2.0]]), torch.tensor([7, 7])).vectors
+    tensor([[2., 1.]])
+    """
+
+    basis: ClassVar[SensitivityBasis] = SensitivityBasis.PROVED  # averaging is linear
+
+    min_count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.min_count < 1:
+            raise InvalidInput(f"min_count must be at least 1, got {self.min_count}")
+
+    @classmethod
+    def from_config(cls, config: SummariserConfig) -> "ClassMeans":
+        """Reads `min_count`."""
+        return cls(min_count=config.min_count)
+
+    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
+        """The mean of each class that has enough samples."""
+        classes, rows, sizes = labels.unique(return_inverse=True, return_counts=True)
+        means = sums_by_row(vectors, rows, len(classes)) / sizes[:, None]
+        enough = sizes >= self.min_count
+        return Summary(means[enough], classes[enough], sizes[enough])
+
+    def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """Δ = 2R/n."""
+        require_same_label(adjacency, "class means", "their noise would give the class counts away")
+        return 2 * clip_norm / sizes.double()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassSums:
+    """Sums of clipped features for every class of a public list, present or not, with noisy counts.
+
+    The shape and the noise of the release do not depend on the data.
+
+    Args:
+        classes: the public number of classes.
+
+    Guarantee: (sums/R, counts) has joint l2 sensitivity 2 under replace-one and √2 under add-remove, so
+    counts are hidden at no extra cost; under replace-same-label counts are public and stay exact.
+
+    >>> ClassSums(classes=3)(torch.ones(4, 2), torch.tensor([0, 0, 0, 2])).sizes
+    tensor([3, 0, 1])
+    """
+
+    basis: ClassVar[SensitivityBasis] = SensitivityBasis.PROVED  # summation is linear, and its shape is fixed
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.classes < 1:
+            raise InvalidInput(f"class sums need the public number of classes, got {self.classes}")
+
+    @classmethod
+    def from_config(cls, config: SummariserConfig) -> "ClassSums":
+        """Reads `classes`."""
+        return cls(classes=config.classes)
+
+    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
+        """One sum per class of the list; a class without samples has the sum 0."""
+        if len(labels) and int(labels.max()) >= self.classes:
+            raise InvalidInput(f"labels must be below {self.classes}, got {int(labels.max())}")
+        sizes = torch.bincount(labels, minlength=self.classes)
+        return Summary(sums_by_row(vectors, labels, self.classes), torch.arange(self.classes), sizes)
+
+    def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """2R or √2·R, whatever the counts are."""
+        return torch.full((len(sizes),), _JOINT_SENSITIVITY[adjacency] * clip_norm, dtype=torch.float64)
+
+    @staticmethod
+    def counts_are_private(adjacency: Adjacency) -> bool:
+        """Counts are public only where a neighbour cannot change them."""
+        return adjacency is not Adjacency.REPLACE_SAME_LABEL
+
+    def postprocess(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
+        """Sum over count; a noisy count below one sample is read as one."""
+        return vectors / sizes.clamp(min=1)[:, None]
+
+    def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
+        """Published: the noise of a sum is the same for all data, and its count is noisy or public."""
+        return (stds / sizes.clamp(min=1)).square()
+
+
+# Several prototypes per class by clustering (FINCH, k-means); their sensitivity is published, not proved.
+
+
+class _ClusterCentroids(PublicCounts):
+    """What both clusterings share: centroids per class, and a sensitivity that is only claimed.
+
+    Guarantee: none. One sample can move the boundaries of all others and even change the number of
+    centroids, so 2R/n_k is not a bound; it is what the paper uses (Sec. 4.1).
+    """
+
+    __slots__ = ()
+
+    # a counter-example is known: docs/privacy.md
+    basis: ClassVar[SensitivityBasis] = SensitivityBasis.AS_PUBLISHED
+
+    def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """Δ = 2R/n_k, as published."""
+        require_same_label(adjacency, "cluster centroids", "not even a claim is published")
+        return 2 * clip_norm / sizes.double()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinchClusters(_ClusterCentroids):
+    """FINCH within each class (FedPLVM).
+
+    Args:
+        early_exit: drop links longer than the longest of the first level, as the published code does.
+
+    Guarantee: none beyond the paper's claim; receipts say `as published`.
+
+    >>> import torch
+    >>> summary = FinchClusters()(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    >>> int(summary.sizes.sum())
+    4
+    """
+
+    early_exit: bool = False
+
+    @classmethod
+    def from_config(cls, config: SummariserConfig) -> "FinchClusters":  # noqa: ARG003 - the protocol asks for it
+        """The defaults: nothing of the configuration is read."""
+        return cls()
+
+    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
+        """Centroids of the coarsest FINCH partition of each class."""
+        return _cluster_each_class(vectors, labels, lambda own: finch(own, early_exit=self.early_exit))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KMeansClusters(_ClusterCentroids):
+    """⌈rate · n⌉ k-means centroids per class (MPFT, as the paper describes it).
+
+    Args:
+        rate: the number of centroids of a class relative to its samples, in (0, 1].
+        seed: of the initial centroids.
+
+    Guarantee: none beyond the paper's claim; receipts say `as published`.
+
+    >>> import torch
+    >>> summary = KMeansClusters()(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    >>> int(summary.sizes.sum())
+    4
+    """
+
+    rate: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise InvalidInput(f"the clustering rate must lie in (0, 1], got {self.rate:g}")
+
+    @classmethod
+    def from_config(cls, config: SummariserConfig) -> "KMeansClusters":  # noqa: ARG003 - the protocol asks for it
+        """The defaults: nothing of the configuration is read."""
+        return cls()
+
+    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
+        """Centroids of Lloyd's algorithm, from a fixed seed."""
+        return _cluster_each_class(vectors, labels, self._assign_clusters)
+
+    def _assign_clusters(self, vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        from sklearn.cluster import KMeans
+
+        count = math.ceil(self.rate * len(vectors) - 1e-9)
+        distinct = len(vectors.unique(dim=0))  # k-means cannot separate equal points
+        fit = KMeans(n_clusters=min(count, distinct), n_init=1, random_state=self.seed).fit(vectors.numpy())
+        return torch.as_tensor(fit.labels_, dtype=torch.int64)
+
+
+def _cluster_each_class(
+    vectors: Float[Tensor, "n d"],
+    labels: Int[Tensor, " n"],
+    assign_clusters: Callable[[Float[Tensor, "n d"]], Int[Tensor, " n"]],
+) -> Summary:
+    """The centroids of every class, one class after the other."""
+    centroids, owners, sizes = [vectors[:0]], [labels[:0]], [labels[:0]]
+    for label in labels.unique().tolist():
+        own = vectors[labels == label]
+        _, rows, members = assign_clusters(own).unique(return_inverse=True, return_counts=True)
+        centroids.append(sums_by_row(own, rows, len(members)) / members[:, None])
+        owners.append(torch.full((len(members),), label))
+        sizes.append(members)
+    return Summary(torch.cat(centroids), torch.cat(owners), torch.cat(sizes))
+
+
+def finch(points: Float[Tensor, "n d"], *, early_exit: bool = False) -> Int[Tensor, " n"]:
+    """FINCH: clusters from nearest neighbours, without a number of clusters (Sarfraz et al., 2019).
+
+    Args:
+        points: the points to cluster, compared by cosine distance.
+        early_exit: drop links longer than the longest of the first level, as the published code does.
+
+    Returns:
+        The coarsest partition that still has more than one cluster, or one cluster if there is none.
+    """
+    partition, longest = _link_nearest(points, None)
+    limit = longest if early_exit and len(points) > 2 else None
+    while (count := int(partition.max()) + 1) > 2:
+        merged, _ = _link_nearest(_centroids(points, partition, count), limit)
+        coarser = merged[partition]
+        remaining = int(coarser.max()) + 1
+        if remaining == 1 or remaining == count:
+            break
+        partition = coarser
+        if remaining == count - 1:
+            break
+    return partition
+
+
+def _link_nearest(points: Float[Tensor, "n d"], max_length: float | None) -> tuple[Int[Tensor, " n"], float]:
+    """Link every point to its nearest other one; the connected components, and the longest link."""
+    count = len(points)
+    if count == 1:
+        return torch.zeros(1, dtype=torch.int64), 0.0
+    distance = _cosine_distance(points).fill_diagonal_(torch.inf)
+    length, nearest = distance.min(dim=1)  # the smallest index on ties
+    keep = torch.ones(count, dtype=torch.bool) if max_length is None else length <= max_length
+    rows = torch.arange(count)[keep]
+    links = coo_matrix((torch.ones(len(rows)), (rows, nearest[keep])), shape=(count, count))
+    # two points with the same nearest point are already connected through it
+    _, labels = connected_components(links, directed=False)
+    return torch.as_tensor(labels, dtype=torch.int64), float(length.max())
+
+
+def _cosine_distance(points: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+    """1 - cosine; a zero vector is at distance 1 from everything."""
+    norms = points.norm(dim=1, keepdim=True)
+    unit = points / torch.where(norms > 0, norms, 1.0)
+    return 1 - unit @ unit.T
+
+
+def _centroids(points: Float[Tensor, "n d"], partition: Int[Tensor, " n"], count: int) -> Float[Tensor, "k d"]:
+    """Means of the original members of each cluster."""
+    return sums_by_row(points, partition, count) / torch.bincount(partition, minlength=count)[:, None]

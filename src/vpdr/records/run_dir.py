@@ -1,0 +1,299 @@
+"""The directory of one run: config, split, checkpoint, record, ledgers, uploads and reconstructions."""
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+
+from vpdr.config.config import RunConfig
+from vpdr.config.renames import rename_settings
+from vpdr.data import Split
+from vpdr.data.split import write_split
+from vpdr.errors import DamagedFile, InvalidInput
+from vpdr.io import dump_toml, json_bytes, write_atomically, write_error
+from vpdr.privacy import Ledger
+from vpdr.privacy.ledger_file import FileBackedLedger, encode_ledger
+from vpdr.types import Prototypes
+
+UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"
+
+_DIGEST_SIZE = hashlib.sha256().digest_size
+_SHEET_GAP = 2  # pixels between two images of a contact sheet
+
+
+class RunDir:
+    """The files of one run; each is written whole or not at all.
+
+    Args:
+        path: the directory; it need not exist yet.
+
+    >>> RunDir(Path("runs/paper")).record_path.as_posix()
+    'runs/paper/record.json'
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.record_path = self.path / "record.json"
+        self.checkpoint_path = self.path / "checkpoint.pt"
+        self.ledgers_dir = self.path / "ledgers"
+        self.failure_path = self.path / "failure.txt"  # why the run failed; removed when it succeeds
+
+    def checkpoint_to_resume(self, config: RunConfig, *, resume: bool) -> dict[str, Any] | None:
+        """The checkpoint to continue from, if there is one.
+
+        Raises:
+            InvalidInput: the directory holds a run and `resume` is False.
+        """
+        if not resume and (self.record_path.exists() or self.checkpoint_path.exists()):
+            raise InvalidInput(f"{self.path} already holds a run; add --resume to go on, or choose another --out")
+        return self.load_checkpoint(config) if resume else None
+
+    def create(self, config: RunConfig, split: Split | None = None) -> None:
+        """Make the directory, and write the config and the split of the data."""
+        try:
+            self.ledgers_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        write_atomically(self.path / "plan.toml", dump_toml(config.to_dict()).encode())
+        if split is not None:
+            write_split(self.path / "split.json", split)
+
+    def save_checkpoint(self, config: RunConfig, state: Mapping[str, Any], ledgers: Sequence[Ledger]) -> None:
+        """Save all that is needed to continue, and the ledgers for people to read."""
+        buffer = io.BytesIO()
+        torch.save({"identity": config.config_hash, **state}, buffer)
+        content = buffer.getvalue()
+        self.save_ledgers(ledgers)
+        write_atomically(self.checkpoint_path, hashlib.sha256(content).digest() + content, mode=0o600)
+
+    def load_checkpoint(self, config: RunConfig) -> dict[str, Any] | None:
+        """The saved state of a run of this config, or None if there is no checkpoint.
+
+        Raises:
+            DamagedFile: the file is not what was written.
+            InvalidInput: the checkpoint belongs to another config.
+        """
+        if not self.checkpoint_path.exists():
+            return None
+        raw = self.checkpoint_path.read_bytes()
+        digest, content = raw[:_DIGEST_SIZE], raw[_DIGEST_SIZE:]
+        if hashlib.sha256(content).digest() != digest:
+            raise DamagedFile(f"{self.checkpoint_path} is damaged; remove the folder and run again")
+        state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+        if state["identity"] != config.config_hash:
+            raise InvalidInput(
+                f"{self.checkpoint_path} belongs to another plan "
+                f"({state['identity']}, not {config.config_hash}); "
+                "resume with the settings in plan.toml beside it, or choose another --out"
+            )
+        return state
+
+    def read_finished(self, config: RunConfig) -> dict[str, Any]:
+        """The record of a finished run of this config.
+
+        Raises:
+            InvalidInput: there is no record, or it belongs to another config.
+        """
+        record = read_record(self.record_path)
+        if record.get("identity") != config.config_hash:
+            raise InvalidInput(
+                f"{self.record_path} belongs to another plan "
+                f"({record.get('identity')}, not {config.config_hash}); choose another --out"
+            )
+        return record
+
+    def save_ledgers(self, ledgers: Sequence[Ledger]) -> None:
+        """One file per client, for `vpdr ledger`; a file-backed ledger is on disk already."""
+        for ledger in ledgers:
+            if not isinstance(ledger, FileBackedLedger):
+                write_atomically(self.ledgers_dir / f"{ledger.client}.json", encode_ledger(ledger), mode=0o600)
+
+    def save_record(self, record: Mapping[str, Any]) -> None:
+        """Write the record and the table of its rounds."""
+        write_atomically(self.path / "rounds.csv", rounds_csv(record).encode())
+        write_atomically(self.record_path, json_bytes(record), mode=file_mode(record))
+
+
+def file_mode(*records: Mapping[str, Any]) -> int:
+    """The mode of files made from these records: results of attacks on samples are for the owner only."""
+    return 0o600 if any(record.get("attacks") for record in records) else 0o666
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record from its file, with its settings in the present spelling.
+
+    Raises:
+        InvalidInput: the file cannot be read.
+        DamagedFile: it is not JSON.
+    """
+    try:
+        record: dict[str, Any] = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise DamagedFile(f"{path} is not whole; remove it and run again") from error
+    if "plan" in record:
+        record["plan"] = rename_settings(record["plan"])
+    return record
+
+
+def rounds_csv(record: Mapping[str, Any]) -> str:
+    """One line per round and client, one column per metric."""
+    return rows_as_csv(
+        [
+            {"round": each["round"], "client": client, **_flatten(metrics)}
+            for each in record["rounds"]
+            for client, metrics in each["clients"].items()
+        ]
+    )
+
+
+def rows_as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with a column for every name that one of them has."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+class UploadStore:
+    """What the server saw: one file per round, written before the server aggregates.
+
+    A round that is repeated after a crash has several files: uploads before the crash were released and
+    charged, so they are kept. The last file is what the run continued with.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = Path(run_dir) / UPLOADS_DIR
+
+    def save(self, round: int, uploads: Mapping[str, Prototypes]) -> None:
+        """Write the uploads of a round, beside those of an earlier attempt unless they are equal."""
+        content = _uploads_to_bytes(uploads)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            earlier = self._files(round)
+            if earlier and earlier[-1].read_bytes() == content:
+                return
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        name = f"round-{round:04d}-again-{len(earlier)}.npz" if earlier else f"round-{round:04d}.npz"
+        write_atomically(self.path / name, content, mode=0o600)
+
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds that were saved."""
+        return tuple(sorted({int(path.stem.split("-")[1]) for path in self.path.glob("round-*.npz")}))
+
+    def load(self, round: int) -> dict[str, Prototypes]:
+        """The uploads of a round by client, from the last attempt."""
+        return _read_uploads((self._files(round) or [self.path / f"round-{round:04d}.npz"])[-1])
+
+    def load_attempts(self, round: int) -> list[dict[str, Prototypes]]:
+        """The uploads of every attempt at a round, in order; more than one only after a crash."""
+        return [_read_uploads(path) for path in self._files(round)]
+
+    def _files(self, round: int) -> list[Path]:
+        first = self.path / f"round-{round:04d}.npz"
+        again = self.path.glob(f"{first.stem}-again-*.npz")
+        ordered = sorted(again, key=lambda path: int(path.stem.rsplit("-", 1)[1]))
+        return [first, *ordered] if first.exists() else ordered
+
+
+def _uploads_to_bytes(uploads: Mapping[str, Prototypes]) -> bytes:
+    arrays: dict[str, np.ndarray] = {"clients": np.array(list(uploads), dtype=np.str_)}
+    for index, upload in enumerate(uploads.values()):
+        arrays |= {f"{index}.{name}": array.numpy() for name, array in upload.to_arrays().items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _read_uploads(path: Path) -> dict[str, Prototypes]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "clients"}
+            clients = [str(name) for name in stored["clients"]]
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{path} is missing; run the plan again with its uploads kept") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedFile(f"{path} is not a whole file of uploads; run the plan again") from error
+    return {client: Prototypes.from_arrays(_arrays_of_client(arrays, index)) for index, client in enumerate(clients)}
+
+
+def _arrays_of_client(arrays: Mapping[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
+    prefix = f"{index}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+class ReconstructionStore:
+    """Reconstructed inputs: one file per client and round, and one contact sheet of images per round."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = Path(run_dir) / RECONSTRUCTIONS_DIR
+
+    def save(self, round: int, client: str, labels: Int[np.ndarray, " p"], inputs: np.ndarray, *, images: bool) -> None:
+        """Save the reconstructions of one client in one round.
+
+        Args:
+            round: the round that was attacked.
+            client: the client's name.
+            labels: the class of each reconstruction.
+            inputs: the reconstructions; images as [p, 3, height, width] in [0, 1].
+            images: whether they are images; then the contact sheet of the round is drawn again.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        if images:
+            inputs = (inputs.transpose(0, 2, 3, 1) * 255).round().clip(0, 255).astype(np.uint8)
+        buffer = io.BytesIO()
+        arrays = {"inputs": inputs, "labels": labels, "client": np.array(client)}
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        name = f"fsh-round-{round:04d}"
+        write_atomically(self.path / f"{name}-{client}.npz", buffer.getvalue(), mode=0o600)
+        if images:
+            write_atomically(self.path / f"{name}.png", self._contact_sheet(name), mode=0o600)
+
+    def contact_sheets(self) -> list[Path]:
+        """The contact sheets by round."""
+        return sorted(self.path.glob("fsh-round-*.png"))
+
+    def _contact_sheet(self, name: str) -> bytes:
+        """All clients of one round: a row per client, a column per class."""
+        from PIL import Image
+
+        rows = []
+        for path in sorted(self.path.glob(f"{name}-*.npz")):
+            with np.load(path, allow_pickle=False) as stored:
+                rows.append((stored["labels"], stored["inputs"]))
+        buffer = io.BytesIO()
+        Image.fromarray(_tile(rows)).save(buffer, format="PNG")
+        return buffer.getvalue()
+
+
+def _tile(rows: list[tuple[np.ndarray, np.ndarray]]) -> UInt8[np.ndarray, "h w 3"]:
+    classes = sorted({int(label) for labels, _ in rows for label in labels})
+    side = rows[0][1].shape[1]
+    step = side + _SHEET_GAP
+    sheet = np.full((len(rows) * step, len(classes) * step, 3), 255, dtype=np.uint8)
+    for row, (labels, images) in enumerate(rows):
+        for label, image in zip(labels, images, strict=True):
+            column = classes.index(int(label))
+            sheet[row * step : row * step + side, column * step : column * step + side] = image
+    return sheet

@@ -1,0 +1,266 @@
+"""Numbers of a comparison: means and intervals over seeds, paired differences, and curves for figures."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.special import stdtrit
+
+SUMMARY_VERSION = 1
+CONFIDENCE = 0.95
+ZERO_TOLERANCE = 1e-9  # a difference this small is a rounding error
+PREDICTORS = ("framework", "head", "soft_clipped", "nearest", "nearest_cosine", "fused")
+RELEASE_DIAGNOSTICS = ("noise_to_signal", "overlap", "chance", "energy_ratio")
+OWN_CLASSES = "own.framework"
+ALL_CLASSES = "all.framework"
+NEAREST_PROTOTYPE = "all.nearest_cosine"
+FUSED = "all.fused"
+
+Record = Mapping[str, Any]  # one finished run, the content of record.json
+LabelledRun = tuple[str, str, Record]  # setting, method, record
+RecordsByMethod = Mapping[str, Sequence[Record]]  # sorted by seed
+
+
+# Intervals and paired differences
+
+
+def interval(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and 95 % t-interval; a single value has no interval."""
+    count, mean = len(values), statistics.fmean(values)
+    if count < 2:
+        return {"mean": mean, "low": None, "high": None, "std": None, "values": list(values)}
+    std = statistics.stdev(values)
+    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * std / math.sqrt(count)
+    return {"mean": mean, "low": mean - half, "high": mean + half, "std": std, "values": list(values)}
+
+
+def sign_of_interval(difference: Mapping[str, Any]) -> int | None:
+    """+1 above zero, -1 below zero, 0 if the interval contains zero; None for a single seed."""
+    if difference["low"] is None:
+        return None
+    return int(difference["low"] > ZERO_TOLERANCE) - int(difference["high"] < -ZERO_TOLERANCE)
+
+
+def paired_difference(setting: Mapping[str, Any], method: str, baseline: str | None, metric: str) -> Any:
+    """A method minus the baseline on one metric, paired by seed; None if they share no seed.
+
+    A baseline that shares nothing has no prototypes, so the nearest shared prototype is compared with the
+    baseline's own predictor: that is the choice a client has. The fused predictor is compared with the
+    baseline's fused predictor, which uses the client's own means if nothing is shared.
+    """
+    methods = setting["methods"]
+    if baseline is None or method == baseline or baseline not in methods:
+        return None
+    values = values_by_seed(methods[method], metric)
+    use_own_predictor = metric == NEAREST_PROTOTYPE or (metric == FUSED and FUSED not in methods[baseline]["metrics"])
+    base = values_by_seed(methods[baseline], ALL_CLASSES if use_own_predictor else metric)
+    shared = sorted(set(values) & set(base))
+    return interval([values[seed] - base[seed] for seed in shared]) if shared else None
+
+
+def values_by_seed(summary: Mapping[str, Any], metric: str) -> dict[int, float]:
+    """The values of one metric by seed."""
+    measured = summary["metrics"].get(metric)
+    return dict(zip(summary["seeds"], measured["values"], strict=True)) if measured else {}
+
+
+# From records to the summary of a comparison (the content of summary.json)
+
+
+def summarise_runs(runs: Sequence[LabelledRun], baseline: str | None) -> dict[str, Any]:
+    """Summaries by setting and method, with differences to the baseline paired by seed."""
+    settings: dict[str, dict[str, dict[int, Record]]] = {}
+    for setting, method, record in runs:
+        settings.setdefault(setting, {}).setdefault(method, {})[record["seed"]] = record
+    return {
+        setting: {
+            "methods": {name: _summarise_method(records) for name, records in methods.items()},
+            "paired": _paired_differences(methods, baseline),
+        }
+        for setting, methods in settings.items()
+    }
+
+
+def _summarise_method(records: Mapping[int, Record]) -> dict[str, Any]:
+    measured = [run_metrics(record) for _, record in sorted(records.items())]
+    names = [name for name in measured[0] if all(name in metrics for metrics in measured)]
+    first = next(iter(records.values()))
+    return {
+        "seeds": sorted(records),
+        "metrics": {name: interval([metrics[name] for metrics in measured]) for name in names},
+        "privacy": first["privacy"],
+    }
+
+
+def _paired_differences(methods: Mapping[str, Mapping[int, Record]], baseline: str | None) -> dict[str, dict[str, Any]]:
+    if baseline is None or baseline not in methods:
+        return {}
+    base = {seed: run_metrics(record) for seed, record in methods[baseline].items()}
+    differences: dict[str, dict[str, Any]] = {}
+    for method, records in methods.items():
+        if method == baseline:
+            continue
+        shared = sorted(set(records) & set(base))
+        metrics = {seed: run_metrics(records[seed]) for seed in shared}
+        names = [n for n in (metrics[shared[0]] if shared else {}) if all(n in base[s] for s in shared)]
+        differences[method] = {
+            name: interval([metrics[seed][name] - base[seed][name] for seed in shared])
+            for name in names
+            if name.startswith(("own.", "all."))
+        }
+    return differences
+
+
+def run_metrics(record: Record) -> dict[str, float]:
+    """The metrics of one run that comparisons use."""
+    metrics: dict[str, float] = {}
+    for scope in ("own", "all"):
+        for name in PREDICTORS:
+            average = record["final"][scope].get(name, {}).get("average")
+            if average is not None:
+                metrics[f"{scope}.{name}"] = average
+    for name in RELEASE_DIAGNOSTICS:
+        values = diagnostic_values(record, name)
+        if values:
+            metrics[name] = statistics.fmean(values)
+    if (error := last_release_error(record)) is not None:
+        metrics["relative_error"] = error
+    for kind, attack in record.get("attacks", {}).items():
+        means = {name: value["mean"] for name, value in attack["summary"].items()}
+        metrics |= {f"{kind}.{name}": mean for name, mean in means.items() if mean is not None and mean == mean}
+    metrics["seconds"] = record["wall_seconds"]
+    return metrics
+
+
+def diagnostic_values(record: Record, name: str) -> list[float]:
+    """The finite values of a release diagnostic over all rounds and clients."""
+    return finite_values(
+        client["release"].get(name) for each in record["rounds"] for client in each["clients"].values()
+    )
+
+
+def last_release_error(record: Record) -> float | None:
+    """The relative squared error of each client's last release, averaged; earlier releases may be stages."""
+    last: dict[str, float] = {}
+    for each in record["rounds"]:
+        errors = {name: client["release"].get("relative_error") for name, client in each["clients"].items()}
+        last |= {name: error for name, error in errors.items() if error is not None}
+    finite = finite_values(last.values())
+    return statistics.fmean(finite) if finite else None
+
+
+# Properties of a setting or a privacy statement
+
+
+def same_scopes(setting: Mapping[str, Any]) -> bool:
+    """Whether accuracy on own and on all classes is the same: every client has every class."""
+    return all(
+        values_by_seed(each, OWN_CLASSES) == values_by_seed(each, ALL_CLASSES) for each in setting["methods"].values()
+    )
+
+
+def has_release(privacy: Mapping[str, Any]) -> bool:
+    """Whether any client released anything."""
+    return any(privacy["releases"].values())
+
+
+def has_private_release(privacy: Mapping[str, Any]) -> bool:
+    """Whether anything was released under a finite budget."""
+    return has_release(privacy) and privacy["level"] != "not private"
+
+
+# From records to the values of a figure
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A metric after each of some rounds."""
+
+    rounds: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseToSignalRatios:
+    """Noise-to-signal ratios (one per client and seed), and how many releases had an infinite one."""
+
+    values: tuple[float, ...]
+    mean: float | None
+    num_infinite: int
+    num_releases: int
+
+
+def group_by_setting(runs: Sequence[LabelledRun]) -> dict[str, dict[str, list[Record]]]:
+    """Records by setting and method, sorted by seed."""
+    groups: dict[str, dict[str, list[Record]]] = {}
+    for setting, method, record in runs:
+        groups.setdefault(setting, {}).setdefault(method, []).append(record)
+    for methods in groups.values():
+        for records in methods.values():
+            records.sort(key=lambda record: record["seed"])
+    return groups
+
+
+def accuracy_curve(record: Record, metric: str, client: str | None = None) -> Curve:
+    """Accuracy in per cent after each round, of one client or averaged; `metric` is like `own.framework`."""
+    scope, predictor = metric.split(".")
+    curve = {}
+    for each in record["rounds"]:
+        contents = [content for name, content in each["clients"].items() if client in (None, name)]
+        values = finite_values(content["accuracy"][scope].get(predictor) for content in contents)
+        if values:
+            curve[each["round"]] = 100 * statistics.fmean(values)
+    return Curve(tuple(curve), tuple(curve.values()))
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """The mean of several curves in the rounds that all of them have."""
+    tables = [dict(zip(curve.rounds, curve.values, strict=True)) for curve in curves]
+    rounds = tuple(r for r in tables[0] if all(r in table for table in tables)) if tables else ()
+    return Curve(rounds, tuple(statistics.fmean(table[r] for table in tables) for r in rounds))
+
+
+def epsilon_curve(records: Sequence[Record]) -> Curve:
+    """The largest ε that any client has spent after each round, over all seeds; starts at 0."""
+    largest: dict[int, float] = {0: 0.0}
+    for record in records:
+        for each in record["rounds"]:
+            values = finite_values(client["epsilon"] for client in each["clients"].values())
+            if len(values) < len(each["clients"]):
+                return Curve((), ())  # a release without noise has no finite ε
+            largest[each["round"]] = max([largest.get(each["round"], 0.0), *values])
+    return Curve(tuple(largest), tuple(largest.values()))
+
+
+def noise_to_signal_ratios(records: Sequence[Record]) -> NoiseToSignalRatios:
+    """The noise-to-signal ratios of all releases: one value per client and seed, its mean over rounds."""
+    values, all_finite, num_releases = [], [], 0
+    for record in records:
+        for client in record["clients"]:
+            releases = [each["clients"][client]["release"] for each in record["rounds"]]
+            ratios = [release["noise_to_signal"] for release in releases if "noise_to_signal" in release]
+            finite = finite_values(ratios)
+            num_releases += len(ratios)
+            all_finite += finite
+            if finite:
+                values.append(statistics.fmean(finite))
+    mean = statistics.fmean(all_finite) if all_finite else None
+    return NoiseToSignalRatios(tuple(values), mean, num_releases - len(all_finite), num_releases)
+
+
+def final_accuracy_by_client(records: Sequence[Record], scope: str) -> dict[str, float | None]:
+    """Final accuracy in per cent of each client by the framework's own predictor, averaged over seeds."""
+    accuracies: dict[str, float | None] = {}
+    for client in dict.fromkeys(name for record in records for name in record["clients"]):
+        values = finite_values(
+            record["final"][scope].get("framework", {}).get("clients", {}).get(client) for record in records
+        )
+        accuracies[client] = 100 * statistics.fmean(values) if values else None
+    return accuracies
+
+
+def finite_values(values: Iterable[float | None]) -> list[float]:
+    """The values that are finite numbers."""
+    return [value for value in values if value is not None and math.isfinite(value)]

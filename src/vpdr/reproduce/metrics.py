@@ -1,0 +1,151 @@
+"""The metrics that studies extract from a run's record, in the units of the paper."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from vpdr.report.stats import diagnostic_values, last_release_error
+
+Record: TypeAlias = Mapping[str, Any]
+Metrics: TypeAlias = dict[str, float]
+
+ATTACK_METRICS = {
+    "cos": ("fsh", "cos"),
+    "cffd": ("fsh", "cffd"),
+    "top1_pct": ("fsh", "top1"),
+    "auc": ("mia", "auc"),
+    "tpr_at_1fpr": ("mia", "tpr_at_1fpr"),
+    "advantage": ("mia", "advantage"),
+    "f1": ("mia", "f1"),
+}  # our name -> attack and its metric in the record
+PERCENT_METRICS = {"top1_pct"}
+STRICT_PREDICTORS = {"head": "head", "nearest": "nearest_cosine", "fused": "fused", "avg": "framework"}
+
+
+def accuracy_metrics(record: Record) -> Metrics:
+    """Accuracy of the framework's predictor in per cent: of each client, their mean and sample std."""
+    final = record["final"]["all"]["framework"]
+    values = {**final["clients"], "avg": final["average"], "std": final["std"]}
+    return _percentages(values)
+
+
+def control_metrics(record: Record) -> Metrics:
+    """Accuracy, and diagnostics of the releases: noise energy relative to IGPP, overlap, chance, error."""
+    diagnostics = {name: diagnostic_values(record, name) for name in ("energy_ratio", "overlap", "chance")}
+    means = {name: statistics.fmean(values) for name, values in diagnostics.items() if values}
+    return {**accuracy_metrics(record), **_release_error(record), **means}
+
+
+def strict_metrics(record: Record) -> Metrics:
+    """Accuracy on all classes of each predictor, and the error of the last release."""
+    final = record["final"]["all"]
+    averages = {ours: final.get(name, {}).get("average") for ours, name in STRICT_PREDICTORS.items()}
+    return {**_percentages(averages), **_release_error(record)}
+
+
+def attack_metrics(record: Record) -> Metrics:
+    """The metrics of both attacks, as means over the attacked rounds; empty without attacks."""
+    metrics: Metrics = {}
+    for name, (attack, metric) in ATTACK_METRICS.items():
+        values = record.get("attacks", {}).get(attack, {}).get("summary", {}).get(metric)
+        if values is None or values.get("mean") is None:
+            continue
+        factor = 100 if name in PERCENT_METRICS else 1
+        metrics[name] = values["mean"] * factor
+        if values.get("null") is not None:
+            metrics[f"{name} by chance"] = values["null"] * factor
+    return metrics
+
+
+def accuracy_and_auc(record: Record) -> Metrics:
+    """Accuracy, and the AUC of the membership attack where there is one."""
+    attacks = attack_metrics(record)
+    return accuracy_metrics(record) | ({"auc": attacks["auc"]} if "auc" in attacks else {})
+
+
+def phase_times(record: Record) -> Metrics:
+    """Milliseconds per client and round: the median over clients and all rounds but the first."""
+    times: dict[str, list[float]] = {"prototypes": [], "finetune": []}
+    for entry in record["rounds"][1:] or record["rounds"]:  # the first round warms up
+        for client in entry["clients"].values():
+            for phase, values in times.items():
+                if phase in client["seconds"]:
+                    values.append(1000 * client["seconds"][phase])
+    medians = {phase: statistics.median(values) if values else 0.0 for phase, values in times.items()}
+    metrics = {"protogen_ms": medians["prototypes"], "finetune_ms": medians["finetune"]}
+    return {**metrics, "total_ms": sum(metrics.values())}
+
+
+def feature_curves(record: Record) -> Metrics:
+    """Accuracy, mean feature norm and teacher gap by round, and the distance of the last norm from R."""
+    curves: Metrics = {}
+    for entry in record["rounds"]:
+        for name in ("norm_mean", "teacher_gap"):
+            values = _finite(client["features"].get(name) for client in entry["clients"].values())
+            if values:
+                curves[f"{name}@{entry['round']}"] = statistics.fmean(values)
+    radius = record["plan"]["mechanism"]["clip_norm"]
+    norm = curves[f"norm_mean@{record['rounds'][-1]['round']}"]
+    return {**accuracy_metrics(record), **curves, "norm": norm, "norm_distance": abs(norm - radius) / radius}
+
+
+def ledger_metrics(record: Record) -> Metrics:
+    """Epsilon in total and by round, of the client that spent most, and the events of the longest ledger."""
+    metrics: Metrics = {"epsilon_spent": record["privacy"]["epsilon_spent"]}
+    for entry in record["rounds"]:
+        spent = _finite(client["epsilon"] for client in entry["clients"].values())
+        if spent:
+            metrics[f"epsilon@{entry['round']}"] = max(spent)
+    ledger = max(record["ledgers"].values(), key=lambda ledger: len(ledger["entries"]))
+    for entry in ledger["entries"]:
+        for event in entry["events"]:
+            for name, value in event.items():
+                if isinstance(value, int | float):
+                    metrics[f"{event['kind']}.{name}@{entry['round']}"] = float(value)
+    return metrics
+
+
+def first_and_last_round(record: Record) -> Metrics:
+    """Accuracy of each client after the first and after the last round."""
+    metrics: Metrics = {}
+    for entry in (record["rounds"][0], record["rounds"][-1]):
+        values = {
+            f"T={entry['round']} {name}": client["accuracy"]["all"].get("framework")
+            for name, client in entry["clients"].items()
+        }
+        metrics |= _percentages(values)
+    return {**metrics, "avg": accuracy_metrics(record)["avg"]}
+
+
+EXTRACTORS: dict[str, Callable[[Record], Metrics]] = {
+    "accuracy": accuracy_metrics,
+    "controls": control_metrics,
+    "strict": strict_metrics,
+    "attacks": attack_metrics,
+    "dr": accuracy_and_auc,
+    "seconds": phase_times,
+    "curves": feature_curves,
+    "ledger": ledger_metrics,
+    "first_and_last": first_and_last_round,
+}  # by Study.reader
+
+
+def validation_accuracy(record: Record) -> float | None:
+    """The mean accuracy on the validation split in per cent; None without a validation split."""
+    average = record["final"].get("validation", {}).get("framework", {}).get("average")
+    return _percentages({"average": average}).get("average")
+
+
+def _release_error(record: Record) -> Metrics:
+    error = last_release_error(record)
+    return {} if error is None else {"relative_error": error}
+
+
+def _finite(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None and math.isfinite(value)]
+
+
+def _percentages(shares: Mapping[str, float | None]) -> Metrics:
+    """The finite shares, in per cent."""
+    return {name: 100 * x for name, x in shares.items() if x is not None and math.isfinite(x)}

@@ -1,0 +1,204 @@
+"""Running the jobs of a study, and selecting the clip norm R of each cell.
+
+Each run has a directory named by the hash of its config, so that no run is repeated.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vpdr.config import RunConfig
+from vpdr.errors import VpdrError, format_error
+from vpdr.federation.build import build
+from vpdr.federation.simulate import never_stop
+from vpdr.federation.sweep import Job, JobResult, sweep
+from vpdr.records import RunDir
+from vpdr.records.run_dir import read_record
+from vpdr.reproduce.metrics import EXTRACTORS, Metrics, validation_accuracy
+from vpdr.reproduce.studies import Study, StudyCell
+from vpdr.types import ProgressCallback, no_progress
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """The part of a run's record that a study needs."""
+
+    metrics: Metrics
+    validation_accuracy: float | None
+    privacy_statement: str
+    clients: tuple[str, ...]
+    wall_seconds: float
+    versions: dict[str, str]
+
+
+MetricsByConfig = dict[str, RunMetrics]  # config hash -> metrics
+
+
+def noop(value: object) -> None:
+    """A callback that does nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutionOptions:
+    """How runs are executed; nothing here changes a result.
+
+    Args:
+        workers: Number of parallel runs.
+        loading: Progress of loading and encoding data.
+        on_existing_runs: Called once with the number of runs that are already finished.
+        after_run: Called after each run.
+        stop: Asked before each run; True ends the reproduction.
+    """
+
+    workers: int = 1
+    loading: ProgressCallback = no_progress
+    on_existing_runs: Callable[[int], None] = noop
+    after_run: Callable[[JobResult], None] = noop
+    stop: Callable[[], bool] = never_stop
+
+
+@dataclass(slots=True)
+class StudyResults:
+    """The metrics of finished runs and the errors of the others."""
+
+    metrics: MetricsByConfig = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)  # config hash -> error
+    failures: list[JobResult] = field(default_factory=list)  # runs that failed for another reason than input
+
+    def add_error(self, job: Job, error: Exception) -> None:
+        """Record that a job could not start; an error other than a VpdrError counts as a failure."""
+        if not isinstance(error, VpdrError):
+            self.add_failure(JobResult(job, None, format_error(error)))
+        self.errors[job.config.config_hash] = format_error(error)
+
+    def add_failure(self, result: JobResult) -> None:
+        """Record a failed run."""
+        self.failures.append(result)
+        self.errors[result.job.config.config_hash] = str(result.error)
+
+
+def jobs_for_cells(cells: Sequence[StudyCell], seeds: Sequence[int], out: Path) -> list[Job]:
+    """The distinct jobs of the cells, seed by seed, so that an interrupted study has complete seeds."""
+    jobs: dict[str, Job] = {}
+    for seed in seeds:
+        for cell in cells:
+            for radius in cell.radii:
+                job = cell.job(radius, seed, out)
+                jobs.setdefault(job.config.config_hash, job)
+    return list(jobs.values())
+
+
+def is_finished(job: Job) -> bool:
+    """Whether the record of a run exists and contains the attacks of the job."""
+    file = RunDir(job.out).record_path
+    if not file.exists() or not job.observers:
+        return file.exists()
+    record = read_record(file)
+    return all(observer.is_complete(record) for observer in job.observers)
+
+
+def run_study(study: Study, jobs: Sequence[Job], execution: ExecutionOptions) -> StudyResults:
+    """Read the records of finished jobs and run the others; a failed run does not end the others."""
+    results = StudyResults()
+    unfinished = [job for job in jobs if not is_finished(job)]
+    unfinished_dirs = {job.out for job in unfinished}
+    for job in jobs:
+        if job.out not in unfinished_dirs:
+            _add_metrics(results, study, job, RunDir(job.out).read_finished(job.config))
+    execution.on_existing_runs(len(results.metrics))
+    startable = list(_startable_jobs(unfinished, results, execution))
+    workers = 1 if study.alone else min(execution.workers, max(1, len(startable)))
+    for result in sweep(startable, workers=workers, resume=True, keep_going=True, stop=execution.stop):
+        if result.record is not None:
+            _add_metrics(results, study, result.job, result.record)
+        elif result.error is not None:
+            results.add_failure(result)
+        execution.after_run(result)
+    return results
+
+
+def _add_metrics(results: StudyResults, study: Study, job: Job, record: dict[str, Any]) -> None:
+    results.metrics[job.config.config_hash] = RunMetrics(
+        metrics=EXTRACTORS[study.reader](record),
+        validation_accuracy=validation_accuracy(record),
+        privacy_statement=record["privacy"]["sentence"],
+        clients=tuple(record["clients"]),
+        wall_seconds=record["wall_seconds"],
+        versions=record["versions"],
+    )
+
+
+def _startable_jobs(jobs: Sequence[Job], results: StudyResults, execution: ExecutionOptions) -> Iterator[Job]:
+    """Jobs whose federation can be built; building also fills the feature cache for all workers."""
+    errors: dict[str, Exception | None] = {}
+    for job in jobs:
+        key = _data_key(job.config)
+        known = key in errors and (errors[key] is None or isinstance(errors[key], VpdrError))
+        if not known and not execution.stop():  # an unexpected error may concern this config only
+            errors[key] = _build_error(job.config, execution.loading)
+        error = errors.get(key)
+        if error is None:
+            yield job
+        else:
+            results.add_error(job, error)
+
+
+def _build_error(config: RunConfig, loading: ProgressCallback) -> Exception | None:
+    try:
+        build(config, loading)
+    except Exception as error:  # noqa: BLE001 - configs on other data may still start
+        return error
+    return None
+
+
+def _data_key(config: RunConfig) -> str:
+    """Equal for configs that differ in numbers only: if one can start, so can the others."""
+    data = config.to_dict()
+    kinds = [data[section]["kind"] for section in ("framework", "mechanism", "regulariser")]
+    return repr((data["benchmark"], data["model"], data["release"], kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedClipNorm:
+    """The selected R with its runs by seed, the runs of the whole grid, and the split of the selection."""
+
+    radius: float | None
+    runs: Mapping[int, RunMetrics]
+    grid: Mapping[float | None, Mapping[int, RunMetrics]]
+    selected_on: str  # "validation" or "test"; "nothing" for a grid of one value
+
+
+def select_clip_norm(
+    cell: StudyCell,
+    metrics_by_config: MetricsByConfig,
+    seeds: Sequence[int],
+    select: str = "validation",
+    metric: str = "avg",
+) -> SelectedClipNorm | None:
+    """The R with the best mean over seeds; ties go to the smaller R. None where a run is missing."""
+    grid: dict[float | None, dict[int, RunMetrics]] = {}
+    for radius in cell.radii:
+        for seed in seeds:
+            run = metrics_by_config.get(cell.config_hash(radius, seed))
+            if run is None:
+                return None
+            grid.setdefault(radius, {})[seed] = run
+    if not grid:
+        return None
+    if len(grid) == 1:
+        (radius,) = grid
+        return SelectedClipNorm(radius, grid[radius], grid, "nothing")
+    validated = all(run.validation_accuracy is not None for runs in grid.values() for run in runs.values())
+    split = "validation" if select == "validation" and validated else "test"
+    scores = {radius: mean_score(runs, split, metric) for radius, runs in grid.items()}
+    best = max(sorted(scores, key=lambda r: -1.0 if r is None else r), key=lambda radius: scores[radius])
+    return SelectedClipNorm(best, grid[best], grid, split)
+
+
+def mean_score(runs: Mapping[int, RunMetrics], split: str, metric: str) -> float:
+    """The mean over seeds of the validation accuracy, or of a metric on the test set."""
+    if split == "validation":
+        return statistics.fmean(run.validation_accuracy for run in runs.values() if run.validation_accuracy is not None)
+    return statistics.fmean(run.metrics.get(metric, float("-inf")) for run in runs.values())

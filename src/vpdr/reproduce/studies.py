@@ -1,0 +1,455 @@
+"""The studies (tables and figures of the paper), the user's options, and the configs of a study's cells.
+
+A study is described by `experiments/ID.toml`. Its axes are data set, point, framework and method; each
+combination is a cell, and each cell becomes one config with a grid of clip norms R.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vpdr.attacks import AttackConfig, parse_attack_config
+from vpdr.config import RunConfig
+from vpdr.config.load import parse_data_dirs, parse_overrides, parse_seeds, read_builtin
+from vpdr.config.rules import has_noop_regulariser, mechanism_traits, uploads_prototypes
+from vpdr.encoder import BACKBONES, PLACEMENTS
+from vpdr.errors import InvalidInput
+from vpdr.federation.sweep import Job
+from vpdr.validation import check_known, deep_merge
+
+ConfigData = Mapping[str, Any]  # nested tables, as in TOML
+SELECTION_SPLITS = ("validation", "test")
+DEVICE_PATTERN = re.compile(r"cpu|cuda(:\d+)?")
+SET_BY_OTHER_OPTIONS = (
+    ("framework", "kind", "the table names its frameworks; use vpdr run for one of your own"),
+    ("run", "seed", "use --seeds"),
+    ("benchmark", "root", "use --data NAME=DIR"),
+)
+SELECTION_SETTINGS = ("keep", "cap", "share", "selection")  # read only by mechanisms that select coordinates
+_PACKAGE = "vpdr.reproduce"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodPair:
+    """Two methods whose difference, first minus second, is reported seed by seed."""
+
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """One table or figure: its axes, seeds, grid of R, metrics, layout and the paper's numbers.
+
+    Every field except `id` is a key of `experiments/ID.toml`.
+
+    >>> load_study("ablation").methods[:2]
+    ('igpp', 'vpp')
+    """
+
+    id: str
+    title: str
+    paper: str  # the item in the paper, such as "Table 2"
+    kind: str = "table"  # a key of figures.FIGURES
+    reader: str = "accuracy"  # a key of metrics.EXTRACTORS
+    attack: str = ""  # attacks on its runs, as in --attack
+    preset: str = "paper"
+    datasets: tuple[str, ...]
+    frameworks: tuple[str, ...] = ("fedproto",)
+    methods: tuple[str, ...]
+    points: ConfigData = field(default_factory=lambda: {"": {}})  # values of the extra axis: name -> settings
+    arms: ConfigData = field(default_factory=dict)  # methods beside the built-in ones: name -> settings
+    plan: ConfigData = field(default_factory=dict)  # settings of all cells
+    seeds: tuple[int, ...] = (0, 1, 2)
+    radii: tuple[float, ...] = (5.0, 10.0, 15.0, 20.0)  # grid of the clip norm R
+    columns: str = "metrics"  # or "points"
+    metric: str = "avg"  # the metric of verdicts and paired differences
+    unit: str = "%"
+    tolerance: float = 2.0  # largest distance from the paper that agrees, in `unit`
+    paper_key: str = ""  # path in paper_numbers.json: table>{framework}>{method}
+    paper_form: str = "value"  # a key of paper.PARSERS
+    paper_names: ConfigData = field(default_factory=dict)  # names of methods in the paper, where they differ
+    paper_keys: ConfigData = field(default_factory=dict)  # paths of single methods
+    headline: str = "vpdr"
+    base: str = "igpp"
+    families: bool = False  # whether the points are model families
+    only: ConfigData = field(default_factory=dict)  # data set -> prefix of the points that apply to it
+    optimum: ConfigData = field(default_factory=dict)  # hyper-parameter -> the paper's best values
+    contrasts: tuple[tuple[str, str], ...] = ()  # further pairs of methods: first minus second
+    alone: bool = False  # whether runs are timed and therefore run one at a time
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pairs(self) -> tuple[MethodPair, ...]:
+        """The pairs of methods to compare; both methods belong to the study."""
+        candidates = [
+            (self.headline, self.base),
+            (self.headline, f"{self.headline}-random"),
+            (self.base, "local"),
+            (self.headline, "local"),
+            *((method, self.base) for method in self.methods if method not in (self.headline, self.base)),
+            *((first, second) for first, second in self.contrasts),
+        ]
+        known = [(a, b) for a, b in candidates if a in self.methods and b in self.methods and a != b]
+        return tuple(MethodPair(first=a, second=b) for a, b in dict.fromkeys(known) if a != "local")
+
+    def method_overrides(self, method: str) -> ConfigData | None:
+        """The settings that a method changes; None for an unknown method."""
+        overrides: ConfigData | None = {**_builtin_methods(), **self.arms}.get(method)
+        return overrides
+
+
+@lru_cache(maxsize=1)
+def _builtin_methods() -> dict[str, Any]:
+    return read_builtin("experiments", "methods")
+
+
+def study_ids() -> list[str]:
+    """The ids of all studies: first those of the paper in its order, then the others."""
+    files = (resources.files(_PACKAGE) / "experiments").iterdir()
+    names = {Path(file.name).stem for file in files if file.name.endswith(".toml")}
+    order: list[str] = shared_settings()["order"]
+    return [name for name in order if name in names] + sorted(names - set(order))
+
+
+def load_study(name: str) -> Study:
+    """Load one study.
+
+    Args:
+        name: One of `study_ids()`.
+
+    Raises:
+        InvalidInput: The id is unknown.
+    """
+    check_known("id", [name], study_ids())
+    content = _read_toml(f"experiments/{name}.toml")
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
+    return Study(id=name, **fields)
+
+
+def shared_settings() -> dict[str, Any]:
+    """The content of setting.toml: data sets, display names and smoke settings of all studies."""
+    return _read_toml("setting.toml")
+
+
+@lru_cache(maxsize=1)
+def paper_numbers() -> dict[str, Any]:
+    """All numbers printed in the paper's tables."""
+    content: dict[str, Any] = json.loads((resources.files(_PACKAGE) / "paper_numbers.json").read_text())
+    return content
+
+
+@lru_cache(maxsize=64)
+def _read_toml(file: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files(_PACKAGE) / file).read_text())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReproduceOptions:
+    """The user's options: data directories, backbones, seeds, overrides. They change no method.
+
+    Args:
+        data_dirs: Data set -> its directory. Cells of other data sets are not run.
+        backbones: Backbones that replace the paper's, one per modality.
+        weights: File or directory of backbone weights that pip does not install.
+        adapters: Adapter placement; None uses the default of the backbone.
+        device: cpu, cuda or cuda:N.
+        seeds: Such as "0..4" or "0,2"; None uses the study's seeds.
+        settings: Overrides as `section.key=value`.
+        points: Patterns of the points to run, such as `alpha=0.1*`; empty runs all.
+        smoke: Run a small version with embedded data where none are given.
+        count_with_substitutes: Make cells of all data sets, with embedded data where none are given; only
+            for counting runs.
+        attacks: Attacks that replace the study's.
+        select: The split on which R is selected.
+
+    Raises:
+        InvalidInput: An option has an unknown value, or a setting is given that another option decides.
+    """
+
+    data_dirs: Mapping[str, Path] = field(default_factory=dict)
+    backbones: Sequence[str] = ()
+    weights: str | None = None
+    adapters: str | None = None
+    device: str | None = None
+    seeds: str | None = None
+    settings: Sequence[str] = ()
+    points: Sequence[str] = ()
+    smoke: bool = False
+    count_with_substitutes: bool = False
+    attacks: AttackConfig | None = None
+    select: str = "validation"
+
+    def __post_init__(self) -> None:
+        check_known("data set in --data", self.data_dirs, shared_settings()["datasets"])
+        check_known("backbone", self.backbones, BACKBONES)
+        check_known("split in --select", [self.select], SELECTION_SPLITS)
+        check_known("place of --adapters", [] if self.adapters is None else [self.adapters], PLACEMENTS)
+        if self.device is not None and DEVICE_PATTERN.fullmatch(self.device) is None:
+            raise InvalidInput(f"--device must be cpu, cuda or cuda:N, got {self.device!r}")
+        for section, key, advice in SET_BY_OTHER_OPTIONS:
+            if key in self.overrides.get(section, {}):
+                raise InvalidInput(f"--set {section}.{key} has no effect: {advice}")
+        preset = read_builtin("presets", "paper")
+        RunConfig.from_dict(deep_merge(preset, self.overrides))  # reports a misspelt setting at once
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The settings as nested tables."""
+        return parse_overrides(self.settings)
+
+    def check_study(self, study: Study) -> None:
+        """Check the options against a study.
+
+        Raises:
+            InvalidInput: A pattern matches no point, or a backbone reads none of the study's modalities.
+        """
+        for pattern in self.points:
+            if not any(fnmatchcase(point, pattern) for point in study.points):
+                known = ", ".join(repr(point) for point in study.points if point) or "none"
+                raise InvalidInput(f"--points {pattern} names no point of {study.id}; it has {known}")
+        needed = {_modality(shared_settings()["datasets"][name]["backbone"]) for name in study.datasets}
+        for name in self.backbones:
+            if _modality(name) not in needed:
+                others = " or ".join(f"{modality}s" for modality in sorted(needed))
+                raise InvalidInput(f"{name} reads {_modality(name)}s; {study.id} needs a backbone for {others}")
+
+    def backbone_for(self, dataset: str) -> str:
+        """The user's backbone of the data set's modality, else the paper's."""
+        default: str = shared_settings()["datasets"][dataset]["backbone"]
+        modality = _modality(default)
+        return next((name for name in self.backbones if _modality(name) == modality), default)
+
+    def adapters_for(self, dataset: str) -> str:
+        """The user's adapter placement, else the default, which is cheaper for pip-installed backbones."""
+        if self.adapters:
+            return self.adapters
+        installed = bool(BACKBONES[self.backbone_for(dataset)].package)
+        default: str = shared_settings()["adapters"]["installed" if installed else "trained"]
+        return default
+
+    def attacks_for(self, study: Study) -> AttackConfig | None:
+        """The user's attacks, else the study's; one worker each, since runs are parallel already."""
+        if self.attacks is not None and not study.attack:
+            raise InvalidInput(f"--attack has no effect on {study.id}: its table has no column for attacks")
+        attacks = self.attacks or (parse_attack_config(study.attack, None) if study.attack else None)
+        return None if attacks is None else replace(attacks, workers=1)
+
+    def seeds_for(self, study: Study) -> tuple[int, ...]:
+        """The user's seeds, else those of smoke runs, else the study's."""
+        if self.seeds is not None:
+            return parse_seeds(self.seeds)
+        return tuple(shared_settings()["smoke"]["seeds"]) if self.smoke else study.seeds
+
+    def radii_for(self, study: Study) -> tuple[float, ...]:
+        """The grid of R; a clip norm set by the user replaces it."""
+        clip_norm = self.overrides.get("mechanism", {}).get("clip_norm")
+        if clip_norm is not None:
+            return (float(clip_norm),)
+        if self.smoke and len(study.radii) > 1:
+            return tuple(shared_settings()["smoke"]["radii"])
+        return study.radii
+
+    def points_for(self, study: Study, dataset: str) -> dict[str, ConfigData]:
+        """The points of a data set with their settings; a smoke run takes the first few of each group.
+
+        Points of one group share the text before the last `=`.
+        """
+        prefix = study.only.get(dataset, "")
+        points = {
+            name: table
+            for name, table in study.points.items()
+            if name.startswith(prefix)
+            and (not self.points or any(fnmatchcase(name, pattern) for pattern in self.points))
+        }
+        if not self.smoke:
+            return points
+        groups: dict[str, list[str]] = {}
+        for name in points:
+            groups.setdefault(name.rpartition("=")[0], []).append(name)
+        limit = shared_settings()["smoke"]["points"]
+        return {name: points[name] for names in groups.values() for name in names[:limit]}
+
+
+def _modality(backbone: str) -> str:
+    return BACKBONES[backbone].info.modality
+
+
+def existing_data_dirs(texts: Sequence[str]) -> dict[str, Path]:
+    """Parse `NAME=DIR` texts.
+
+    Raises:
+        InvalidInput: A text has another form, or a directory does not exist.
+    """
+    directories = {name: Path(directory) for name, directory in parse_data_dirs(texts).items()}
+    for name, path in directories.items():
+        if not path.is_dir():
+            problem = f"{path} is not a directory" if path.exists() else f"there is no {path}"
+            raise InvalidInput(f"--data {name}: {problem}; name the directory that holds the data set")
+    return directories
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellKey:
+    """The position of a cell on the axes of its study."""
+
+    dataset: str
+    framework: str
+    method: str
+    point: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyCell:
+    """One number of a table to be measured: a config with its grid of R, or the reason why it cannot run.
+
+    A cell has several keys where an axis does not change its config, such as the framework of `local`.
+    """
+
+    keys: tuple[CellKey, ...]
+    base_config: RunConfig | None = None
+    radii: tuple[float | None, ...] = ()  # None: the config does not use R
+    why_not: str | None = None
+
+    @property
+    def key(self) -> CellKey:
+        """The first key."""
+        return self.keys[0]
+
+    def config(self, radius: float | None, seed: int) -> RunConfig:
+        """The config of one run."""
+        if self.base_config is None:
+            raise InvalidInput(f"{self.key.method} on {self.key.dataset} cannot run: {self.why_not}")
+        mechanism, run = self.base_config.mechanism, replace(self.base_config.run, seed=seed)
+        if radius is not None:
+            mechanism = replace(mechanism, clip_norm=radius)
+        return replace(self.base_config, mechanism=mechanism, run=run)
+
+    def config_hash(self, radius: float | None, seed: int) -> str:
+        """The hash of everything that decides the result of one run."""
+        return self.config(radius, seed).config_hash
+
+    def job(self, radius: float | None, seed: int, out: Path) -> Job:
+        """One run in the directory `out/HASH`."""
+        config = self.config(radius, seed)
+        return Job(self.key.dataset, self.key.method, config, out / config.config_hash)
+
+
+def make_cells(study: Study, options: ReproduceOptions) -> list[StudyCell]:
+    """All cells in the order of the table; keys with equal configs share one cell."""
+    cells: dict[tuple[str, str], StudyCell] = {}
+    for key, point_settings in _cell_keys(study, options):
+        cell = _make_cell(study, options, key, point_settings)
+        same = (key.dataset, str(key) if cell.base_config is None else cell.base_config.config_hash)
+        if same in cells:
+            cell = replace(cells[same], keys=(*cells[same].keys, key))
+        cells[same] = cell
+    return list(cells.values())
+
+
+def _cell_keys(study: Study, options: ReproduceOptions) -> Iterator[tuple[CellKey, ConfigData]]:
+    for dataset in study.datasets:
+        for point, settings in options.points_for(study, dataset).items():
+            for framework in study.frameworks:
+                for method in study.methods:
+                    yield CellKey(dataset=dataset, framework=framework, method=method, point=point), settings
+
+
+def _make_cell(study: Study, options: ReproduceOptions, key: CellKey, point_settings: ConfigData) -> StudyCell:
+    method_settings = study.method_overrides(key.method)
+    if method_settings is None:
+        return StudyCell(keys=(key,), why_not=f"no method named {key.method} in this version")
+    why_not = _missing_input(study, options, key.dataset)
+    if why_not is not None:
+        return StudyCell(keys=(key,), why_not=why_not)
+    layers = (
+        {"framework": {"kind": key.framework}},
+        _restrict_domains(options.overrides, key.dataset),
+        point_settings,
+        _substitute_family(study, options, point_settings),
+        method_settings,  # last: the user cannot change what defines a method
+    )
+    data = _base_settings(study, options, key.dataset)
+    for layer in layers:
+        data = deep_merge(data, layer)
+    config = RunConfig.from_dict(_drop_unused_settings(data))
+    radii = options.radii_for(study) if uses_clip_norm(config) else (None,)
+    return StudyCell(keys=(key,), base_config=config, radii=radii)
+
+
+def _missing_input(study: Study, options: ReproduceOptions, dataset: str) -> str | None:
+    """The option that is missing to run cells of a data set, if any."""
+    if dataset not in options.data_dirs:
+        return None if options.smoke or options.count_with_substitutes else f"no --data {dataset}=DIR"
+    backbone = options.backbone_for(dataset)
+    if options.weights is None and not BACKBONES[backbone].package:
+        return f"no --weights for {'the backbones of its families' if study.families else backbone}"
+    return None
+
+
+def _substitute_family(study: Study, options: ReproduceOptions, point_settings: ConfigData) -> ConfigData:
+    """The similar family with pip-installed weights, where the paper's is not used."""
+    if not study.families or not (options.smoke or options.count_with_substitutes or options.backbones):
+        return {}
+    return {"model": {"family": shared_settings()["families"][point_settings["model"]["family"]]}}
+
+
+def _restrict_domains(overrides: ConfigData, dataset: str) -> ConfigData:
+    """The overrides with only those of the requested domains that the data set has."""
+    requested = overrides.get("benchmark", {}).get("domains")
+    if requested is None:
+        return overrides
+    available = shared_settings()["datasets"][dataset]["domains"]
+    return deep_merge(overrides, {"benchmark": {"domains": [name for name in requested if name in available]}})
+
+
+def _base_settings(study: Study, options: ReproduceOptions, dataset: str) -> dict[str, Any]:
+    """The settings of a data set before overrides, point, framework and method."""
+    smoke = shared_settings()["smoke"]
+    data = deep_merge(read_builtin("presets", study.preset), {"run": {"name": study.id}})
+    data = deep_merge(data, study.plan)
+    if dataset in options.data_dirs:
+        data = deep_merge(data, _dataset_settings(options, dataset))
+    else:
+        data = deep_merge(data, smoke["fallback"]["plan"])
+    return deep_merge(data, smoke["plan"]) if options.smoke else data
+
+
+def _dataset_settings(options: ReproduceOptions, dataset: str) -> dict[str, Any]:
+    """The settings of a data set on disk and of the backbone that encodes it."""
+    model = {"backbone": options.backbone_for(dataset), "adapters": options.adapters_for(dataset)}
+    model |= {} if options.weights is None else {"weights": options.weights}
+    run = {} if options.device is None else {"device": options.device}
+    benchmark = {"root": str(options.data_dirs[dataset])}
+    return deep_merge(
+        shared_settings()["datasets"][dataset]["plan"], {"benchmark": benchmark, "model": model, "run": run}
+    )
+
+
+def _drop_unused_settings(data: ConfigData) -> dict[str, Any]:
+    """Drop settings that the config does not read, so that equal runs have equal hashes."""
+    config, sections = RunConfig.from_dict(data), {name: dict(table) for name, table in data.items()}
+    unused: tuple[str, ...] = ()
+    if not uploads_prototypes(config):
+        unused = ("mechanism", "budget", "release", "weights")
+    elif not mechanism_traits(config).is_private:
+        unused = ("budget",)
+    if has_noop_regulariser(config):
+        sections["regulariser"] = {"kind": config.regulariser.kind}
+    if not mechanism_traits(config).has_selection:
+        for name in SELECTION_SETTINGS:
+            sections.get("mechanism", {}).pop(name, None)
+    return {name: table for name, table in sections.items() if name not in unused}
+
+
+def uses_clip_norm(config: RunConfig) -> bool:
+    """Whether features are clipped to R: by a private release or by DCR."""
+    releases = uploads_prototypes(config) and mechanism_traits(config).is_private
+    return releases or not has_noop_regulariser(config)

@@ -1,0 +1,49 @@
+"""Run directories that version 0.1 wrote, before settings and files were renamed, still load and go on."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import vpdr
+from tests.integration.test_unchanged_records import STORED, machine, without_clocks
+from vpdr.cli import main
+from vpdr.config import load_experiment
+
+OLD = Path(__file__).with_name("version_0_1")
+
+
+def command(monkeypatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["vpdr", *arguments])
+    try:
+        return main() or 0
+    except SystemExit as stopped:
+        return stopped.code or 0
+
+
+def test_a_stopped_run_goes_on_to_the_same_record(tmp_path) -> None:
+    shutil.copytree(OLD / "stopped", tmp_path / "run")
+    config = load_experiment(str(tmp_path / "run" / "plan.toml")).method_configs[0].config
+    record = vpdr.run(config, tmp_path / "run", resume=True)
+    finished = json.loads((OLD / "finished" / "record.json").read_text())
+    assert record["identity"] == finished["identity"]
+    content = json.loads(json.dumps(record))
+    assert content["privacy"] == finished["privacy"]
+    assert content["ledgers"] == finished["ledgers"]
+    if machine() == json.loads(STORED.read_text())["machine"]:  # elsewhere sums are rounded otherwise
+        assert without_clocks(content["rounds"]) == without_clocks(finished["rounds"])
+
+
+@pytest.mark.slow  # the audit replays training in both worlds
+def test_a_finished_run_is_read_attacked_and_audited(tmp_path) -> None:
+    shutil.copytree(OLD / "finished", tmp_path / "run")
+    assert list(vpdr.attack(tmp_path / "run")["attacks"]) == ["mia"]
+    result = vpdr.audit(tmp_path / "run", vpdr.AuditConfig(trials=60))
+    assert result.claim.releases == 3
+
+
+def test_a_ledger_is_shown(monkeypatch, capsys) -> None:
+    ledger = next((OLD / "finished" / "ledgers").glob("*.json"))
+    assert command(monkeypatch, "ledger", str(ledger), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["client"] == ledger.stem

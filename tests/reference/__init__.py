@@ -1,0 +1,1 @@
+"""Reference forms that the package is compared with."""

@@ -1,0 +1,263 @@
+"""Rules of the code base that no linter knows, one test a rule."""
+
+import ast
+import builtins
+import dis
+import importlib
+import inspect
+import re
+from collections import Counter, defaultdict
+from enum import Enum
+from pathlib import Path
+from types import CodeType
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "vpdr"
+TREES = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+TEMPLATES = {path for path in TREES if "template" in path.parts}  # copied into users' folders, not imported
+MODULES = [path for path in TREES if path.name != "__init__.py" and path not in TEMPLATES]
+METAPHORS = [
+    "heard",
+    "told",
+    "ears",
+    "voice",
+    "errand",
+    "purse",
+    "home",
+    "seat",
+    "hall",
+    "wish",
+    "company",
+    "glimpse",
+    "sleep",
+    "woken",
+    "usual",
+]
+PLUG_INS = {
+    "fedproto",
+    "fedpcl",
+    "fpl",
+    "fedplvm",
+    "fedtgp",
+    "mpft",
+    "igpp",
+    "vpp",
+    "dcr",
+    "laplace",
+    "oracle",
+    "rapp",
+    "kmeans",
+    "finch",
+}
+
+
+def name_of(path: Path) -> str:
+    """A file as rules name it: relative to the package."""
+    return path.relative_to(SOURCE).as_posix()
+
+
+def package(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def nodes(kind: type | tuple[type, ...]):
+    """All nodes of a kind, with their files."""
+    return [(path, node) for path, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, kind)]
+
+
+def calls(names: set[str]) -> dict[str, set[str]]:
+    """Which of these functions each file calls, by whatever object they are called on."""
+    callers: dict[str, set[str]] = defaultdict(set)
+    for path, node in nodes(ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in names:
+            callers[name_of(path)].add(name)
+    return callers
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The vpdr modules that a file imports, as dotted names."""
+    modules = set()
+    known = {dotted(each) for each in TREES}
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vpdr"):
+            modules.add(node.module)
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names} & known
+    return modules
+
+
+def test_every_file_says_what_it_is_about() -> None:
+    assert [name_of(path) for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    vague = re.compile(r"(^|_)(utils?|helpers?|manager|handler|misc)(_|$)")
+    assert [name_of(path) for path in TREES if vague.search(path.stem)] == []
+
+
+def test_no_file_is_longer_than_a_subject() -> None:
+    assert [name_of(path) for path in TREES if len(path.read_text().splitlines()) > 700] == []
+
+
+def test_the_package_stays_small() -> None:
+    lines = [line for path in TREES for line in path.read_text().splitlines()]
+    assert len(MODULES) <= 140
+    assert len(lines) <= 28_100
+    imports = sum(node.end_lineno - node.lineno + 1 for _, node in nodes((ast.Import, ast.ImportFrom)))
+    assert imports <= 0.08 * len(lines)
+
+
+def test_no_fragment_of_another_file() -> None:
+    """A short module that one other module of its package imports belongs into that module."""
+    importers: dict[str, set[Path]] = defaultdict(set)
+    for path in TREES:
+        for module in imported_modules(path):
+            importers[module].add(path)
+    plug_ins = {"frameworks", "data"}  # one file a framework, one file a dataset
+    fragments = []
+    for path in MODULES:
+        inside = {each for each in importers[dotted(path)] if each.parent == path.parent and each != path}
+        others = {each for each in inside if each.name != "__init__.py"}
+        short = len(path.read_text().splitlines()) < 60
+        if short and path.parent != SOURCE and len(others) == 1 and package(path) not in plug_ins:
+            fragments.append(name_of(path))
+    assert fragments == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    names = Counter(node.name for _, node in nodes(ast.ClassDef) if not node.name.startswith("_"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_identifiers_are_no_metaphors() -> None:
+    banned = re.compile(rf"(^|_)({'|'.join(METAPHORS)})s?(_|$)", re.IGNORECASE)
+    used = {
+        f"{name_of(path)}: {name}"
+        for path, node in nodes((ast.Name, ast.FunctionDef, ast.ClassDef, ast.arg, ast.Attribute))
+        for name in (getattr(node, field, None) for field in ("id", "name", "arg", "attr"))
+        if name and banned.search(name)
+    }
+    assert (
+        sorted(used - {f"{name_of(path)}: {name}" for path in TREES for name in ("home", "sleep")}) == []
+    )  # Path.home, time.sleep
+
+
+def test_every_global_name_is_defined() -> None:
+    """Shapes in annotations look like names to linters, so theirs are switched off; this reads the bytecode."""
+    undefined = []
+    for path in set(MODULES) - {SOURCE / "__main__.py"}:
+        module = importlib.import_module(dotted(path))
+        codes = [compile(path.read_text(), str(path), "exec")]
+        while codes:
+            code = codes.pop()
+            codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+            used = {op.argval for op in dis.get_instructions(code) if op.opname == "LOAD_GLOBAL"}
+            undefined += [f"{name_of(path)}: {name}" for name in used if name not in vars(module) | vars(builtins)]
+    assert undefined == []
+
+
+def test_the_public_api_is_documented() -> None:
+    """What is exported has Args, Returns where it returns something, and an example that the doctests run."""
+    import vpdr
+
+    for name in vpdr.__all__:
+        exported = getattr(vpdr, name)
+        text = inspect.getdoc(exported) or ""
+        assert text, name
+        if inspect.isclass(exported) and issubclass(exported, Exception | Enum):
+            continue
+        assert ">>>" in text, name
+        assert "Args:" in text or not inspect.isfunction(exported), name
+
+
+def test_no_assertions_and_no_guessed_attributes_in_the_package() -> None:
+    assert [f"{name_of(path)}:{node.lineno}" for path, node in nodes(ast.Assert)] == []
+    assert not calls({"hasattr"})
+    defaults = [
+        f"{name_of(path)}:{node.lineno}"
+        for path, node in nodes(ast.Call)
+        if getattr(node.func, "id", "") == "getattr" and len(node.args) > 2
+    ]
+    assert defaults == []  # a default value lives in its dataclass field
+
+
+def test_random_numbers_are_drawn_in_few_places() -> None:
+    """The noise of a release is drawn in one of them, by the two noise sources alone."""
+    drawing = {"randn", "rand", "normal_", "bernoulli_", "urandom", "ndtri", "Laplace", "Normal"}
+    allowed = {
+        "mechanisms/base.py": drawing,
+        "attacks/candidates.py": {"rand"},  # labels that chance could have drawn
+        "attacks/inversion.py": {"randn"},  # where a reconstruction starts
+        "audits/statistics.py": {"ndtri"},  # a quantile, not a draw
+        "audits/pairs.py": {"randn"},  # planted data
+        "audits/audit.py": {"randn"},  # planted data
+        "data/synthetic.py": {"randn"},
+        "encoder/adapters.py": {"bernoulli_"},
+        "federation/server.py": {"rand"},
+        "frameworks/server_optim.py": {"rand", "bernoulli_"},
+        "frameworks/fedtgp.py": {"randn"},
+    }
+    found = {path: names - allowed.get(path, set()) for path, names in calls(drawing).items()}
+    assert {path: names for path, names in found.items() if names} == {}
+    sources = {
+        node.name
+        for node in ast.walk(TREES[SOURCE / "mechanisms" / "base.py"])
+        if isinstance(node, ast.ClassDef)
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in drawing
+    }
+    assert sources <= {"SystemNoise", "SeededNoise"}
+
+
+def test_noise_is_asked_for_in_the_mechanisms_only() -> None:
+    """`normal` of a noise source, and of a generator that makes data."""
+    assert {path.split("/")[0] for path in calls({"normal"})} <= {"mechanisms", "data"}
+
+
+def test_only_mechanisms_build_a_release() -> None:
+    assert {path.split("/")[0] for path in calls({"Release"})} == {"mechanisms"}
+
+
+def test_sensitivities_are_stated_by_summarisers_only() -> None:
+    stated = {package(path) for path, node in nodes(ast.FunctionDef) if node.name == "sensitivity"}
+    assert stated == {"prototypes"}
+
+
+def test_no_plug_in_is_chosen_by_comparing_its_name() -> None:
+    """A plug-in states its own traits; what others do must follow from them."""
+    compared = [
+        f"{name_of(path)}:{node.lineno}"
+        for path, node in nodes((ast.Compare, ast.Set))
+        if not (isinstance(node, ast.Set) and package(path) == "mechanisms")
+        for part in ([node.left, *node.comparators] if isinstance(node, ast.Compare) else node.elts)
+        if isinstance(part, ast.Constant) and part.value in PLUG_INS
+    ]
+    assert compared == []
+
+
+def test_each_cited_equation_is_in_the_paper_map() -> None:
+    mapped = (ROOT / "docs" / "paper_map.md").read_text()
+    cited = {number for path in TREES for number in re.findall(r"Eq\. (\d+)", path.read_text())}
+    assert {number for number in cited if not re.search(rf"Eq\. {number}\b", mapped)} == set()
+
+
+def test_the_docs_name_files_that_exist() -> None:
+    missing = {
+        f"{page.name}: {match}"
+        for page in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+        if page.name not in {"CHANGELOG.md", "RESULTS.md"}
+        for match in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)", page.read_text())
+        if not (ROOT / match).exists() and not (SOURCE / match).exists() and not (SOURCE.parent / match).exists()
+    }
+    assert sorted(missing) == []
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    banned = re.compile(r"/(work|root|tmp)/[a-z]|issue #?\d|\bsession \d", re.IGNORECASE)
+    pages = [*TREES, *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "Makefile"]
+    assert [str(path) for path in pages if banned.search(path.read_text())] == []

@@ -1,0 +1,170 @@
+"""The commands, as a user types them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vpdr import Adjacency, Budget, Igpp, Ledger, LedgerFile
+from vpdr.cli import main
+from vpdr.privacy import GaussianEvent, GuaranteeTerms, Receipt
+from vpdr.privacy.ledger import CountVisibility, EncoderKind, SensitivityBasis
+
+KEYS = {"noise_multiplier", "selection_scale", "kept", "epsilon_spent", "group_noise", "accountant", "adjacency"}
+
+
+def answer(capsys, *arguments: str) -> dict:
+    assert main(list(arguments)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("accountant", "igpp", "vpp"), [("exact", 16.684, 18.365), ("rdp", 21.9206, 24.3018), ("joint", 16.684, 16.742)]
+)
+def test_calibrate_meets_the_values(capsys, accountant, igpp, vpp) -> None:
+    for mechanism, value in (("igpp", igpp), ("vpp", vpp)):
+        calibration = answer(
+            capsys, "calibrate", "--mechanism", mechanism, "--epsilon", "1", "--accountant", accountant, "--json"
+        )
+        assert calibration.keys() >= KEYS
+        assert calibration["noise_multiplier"] == pytest.approx(value, abs=1e-3)
+        assert calibration["epsilon_spent"] <= calibration["epsilon_by_accountant"] <= 1
+        assert len(calibration["group_noise"]) == 2
+
+
+def test_calibrate_says_what_the_published_noise_really_spends(capsys) -> None:
+    calibration = answer(capsys, "calibrate", "--mechanism", "igpp", "--accountant", "rdp", "--json")
+    assert calibration["epsilon_spent"] == pytest.approx(0.742, abs=1e-3)
+
+
+def test_calibrate_of_vpp(capsys) -> None:
+    calibration = answer(capsys, "calibrate", "--json")
+    assert calibration["kept"] == 103
+    assert calibration["selection_scale"] == pytest.approx(4120)
+    assert calibration["group_noise"] == pytest.approx([0.550, 1.546], abs=1e-3)
+    assert "a coin keeps 0.2012" in calibration["reading"]
+
+
+def test_calibrate_for_people(capsys) -> None:
+    assert main(["calibrate", "--adjacency", "replace-one"]) == 0
+    text = capsys.readouterr().out
+    assert "18.3654 times the sensitivity" in text
+    assert "class means have no sensitivity under replace-one" in text
+
+
+@pytest.mark.parametrize("selection", ["random", "public", "once", "oracle"])
+def test_calibrate_of_other_selections(capsys, selection) -> None:
+    calibration = answer(capsys, "calibrate", "--selection", selection, "--json")
+    assert (calibration["selection_scale"] is None) is (selection != "once")
+    assert (calibration["epsilon_spent"] is None) is (selection == "oracle")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epsilon", "-1"], "epsilon must be a positive number, got -1"),
+        (["--epsilon", "nan"], "epsilon must be a positive number"),
+        (["--epsilon", "much"], "not a valid float"),
+        (["--delta", "0"], "a Gaussian release needs delta in (0, 1), got 0"),
+        (["--delta", "1"], "delta must lie in [0, 1), got 1"),
+        (["--mechanism", "laplace"], "unknown mechanism 'laplace'; choose one of igpp, vpp"),
+        (["--accountant", "moments"], "unknown accountant 'moments'"),
+        (["--adjacency", "any"], "unknown adjacency 'any'"),
+        (["--rounds", "0"], "rounds must be a whole number of at least 1"),
+        (["--keep", "0.6"], "keep must lie in (0, 0.5], got 0.6"),
+        (["--share", "0"], "share must lie in (0, 1)"),
+        (["--dim", "1"], "at least 2 dimensions"),
+        (["--epsilon", "0.01", "--accountant", "rdp"], "use the exact accountant"),
+        (["--epsilonn", "1"], "No such option"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_two(capsys, arguments, words) -> None:
+    assert main(["calibrate", *arguments]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert words in output.err
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+
+
+def terms(encoder: EncoderKind = EncoderKind.PUBLIC) -> GuaranteeTerms:
+    return GuaranteeTerms(
+        adjacency=Adjacency.REPLACE_SAME_LABEL,
+        encoder=encoder,
+        counts=CountVisibility.PUBLIC,
+        basis=SensitivityBasis.PROVED,
+    )
+
+
+@pytest.fixture
+def ledger_path(tmp_path: Path) -> Path:
+    budget = Budget(1.0, 1e-5)
+    multiplier = Igpp.calibrated(budget, 20, clip_norm=5.0).noise_multiplier
+    file = LedgerFile.create(tmp_path / "amazon.json", Ledger(client="amazon", budget=budget))
+    for round in (1, 2, 3):
+        file.charge(Receipt(events=(GaussianEvent(multiplier),), terms=terms()), round=round)
+    return file.path
+
+
+def test_ledger_shows_each_round_and_what_is_left(capsys, ledger_path) -> None:
+    printed = answer(capsys, "ledger", str(ledger_path), "--json")
+    assert [entry["round"] for entry in printed["releases"]] == [1, 2, 3]
+    assert printed["epsilon_spent"] + printed["epsilon_left"] == pytest.approx(1.0)
+    assert printed["releases_left"] == 17
+    assert printed["level"] == "proved"
+    assert main(["ledger", str(ledger_path)]) == 0
+    text = capsys.readouterr().out
+    assert "17 more releases like the last one would fit" in text
+    assert text.count("Gaussian 16.68") == 3
+
+
+def test_an_empty_ledger_and_one_without_budget(capsys, tmp_path) -> None:
+    LedgerFile.create(tmp_path / "new.json", Ledger(client="dslr", budget=None))
+    printed = answer(capsys, "ledger", str(tmp_path / "new.json"), "--json")
+    assert printed["epsilon_left"] is None
+    assert main(["ledger", str(tmp_path / "new.json")]) == 0
+    assert "no budget" in capsys.readouterr().out
+
+
+def test_a_ledger_cut_in_half_is_refused(capsys, ledger_path) -> None:
+    ledger_path.write_bytes(ledger_path.read_bytes()[: ledger_path.stat().st_size // 2])
+    assert main(["ledger", str(ledger_path)]) == 2
+    output = capsys.readouterr().err
+    assert "refused, not treated as empty" in output
+    assert output.count("\n") == 1
+
+
+def test_a_missing_ledger_is_one_line(capsys, tmp_path) -> None:
+    assert main(["ledger", str(tmp_path / "none.json")]) == 2
+    assert capsys.readouterr().err.startswith("error: cannot read")
+    assert main(["ledger", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("command", ["calibrate", "ledger"])
+def test_every_command_has_help(capsys, command) -> None:
+    assert main([command, "--help"]) == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_one_line(capsys) -> None:
+    assert main(["calibrat"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_without_a_command_the_help_is_shown(capsys) -> None:
+    assert main([]) == 0
+    assert "calibrate" in capsys.readouterr().out
+
+
+def test_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "vpdr", "calibrate", "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["mechanism"] == "vpp"
+    failed = subprocess.run(
+        [sys.executable, "-m", "vpdr", "calibrate", "--epsilon", "0"], capture_output=True, text=True
+    )
+    assert failed.returncode == 2
+    assert failed.stderr == "error: epsilon must be a positive number, got 0\n"

@@ -1,0 +1,57 @@
+"""Another package adds a benchmark through the registry or an entry point."""
+
+from dataclasses import replace
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+from vpdr.data import BENCHMARK_SPECS, split_benchmark
+from vpdr.data.benchmark import DomainSpec, RawDomain
+from vpdr.data.images import ImageArray
+from vpdr.data.split import SplitConfig
+from vpdr.errors import InvalidInput
+from vpdr.registry import Registry
+from vpdr.rng import Streams
+
+
+def read_noise(root, domain, issues):
+    images = np.random.default_rng(0).integers(256, size=(40, 8, 8), dtype=np.uint8)
+    return RawDomain(labels=np.arange(40) % 2, content=ImageArray(images, domain))
+
+
+NOISE = replace(
+    BENCHMARK_SPECS["pacs"],
+    name="noise",
+    domains=(DomainSpec(name="grey", title="Grey", train=(20, 20)),),
+    class_names=("even", "odd"),
+    split_config=SplitConfig(),
+    read_domain=read_noise,
+)
+
+
+@pytest.fixture
+def registered():
+    yield BENCHMARK_SPECS.register("noise", NOISE)
+    BENCHMARK_SPECS.unregister("noise")
+
+
+def test_a_registered_benchmark_is_checked_loaded_and_split(registered, tmp_path):
+    spec = BENCHMARK_SPECS["noise"]
+    assert spec.check(tmp_path).issues == ()
+    benchmark = spec.load(tmp_path, pixels=8)
+    assert benchmark.image_domains[0].images.shape == (40, 8, 8, 3)
+    (client,) = split_benchmark(benchmark, spec.split_config, Streams(0)).client_splits
+    assert (client.client, len(client.train), len(client.test)) == ("grey", 32, 8)
+
+
+def test_a_registered_benchmark_is_listed_last_and_a_name_is_taken_once(registered):
+    assert list(BENCHMARK_SPECS)[-1] == "noise"
+    with pytest.raises(InvalidInput, match="benchmark 'noise' is registered already"):
+        BENCHMARK_SPECS.register("noise", NOISE)
+
+
+def test_an_entry_point_adds_a_benchmark(monkeypatch):
+    point = metadata.EntryPoint("noise", f"{__name__}:NOISE", BENCHMARK_SPECS.group)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [point] if group == "vpdr.benchmarks" else [])
+    assert Registry("benchmark", dict(BENCHMARK_SPECS))["noise"] is NOISE

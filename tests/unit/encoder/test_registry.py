@@ -1,0 +1,41 @@
+"""Another package adds a backbone through the registry or an entry point."""
+
+from dataclasses import replace
+from functools import partial
+from importlib import metadata
+
+import pytest
+
+from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, random_images
+from vpdr.encoder import BACKBONES, load_backbone
+from vpdr.encoder.nets.resnet import ResNet
+from vpdr.errors import InvalidInput
+from vpdr.registry import Registry
+
+RESNET10 = replace(BACKBONES["resnet18"], make_network=partial(ResNet, (1, 1, 1, 1)), hub_repository="")
+
+
+@pytest.fixture
+def registered():
+    yield BACKBONES.register("resnet10", RESNET10)
+    BACKBONES.unregister("resnet10")
+
+
+def test_a_registered_backbone_is_loaded_and_adapted(registered):
+    backbone = load_backbone("resnet10", "random", pixels=32)
+    frozen_encoder = make_frozen_encoder(backbone)
+    personal = make_personal_encoder(frozen_encoder)
+    assert list(personal.adapters) == ["0", "1", "2", "3"]
+    public = frozen_encoder.projection(backbone.pooled_features(random_images()))
+    assert personal(public, full_batch(backbone.make_inputs(random_images()))).shape == (2, 16)
+
+
+def test_a_name_is_taken_once(registered):
+    with pytest.raises(InvalidInput, match="backbone 'resnet10' is registered already"):
+        BACKBONES.register("resnet10", RESNET10)
+
+
+def test_an_entry_point_adds_a_backbone(monkeypatch):
+    point = metadata.EntryPoint("resnet10", f"{__name__}:RESNET10", BACKBONES.group)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [point] if group == "vpdr.backbones" else [])
+    assert Registry("backbone", dict(BACKBONES))["resnet10"] is RESNET10

@@ -1,0 +1,161 @@
+"""What clients promise must survive crashes, empty datasets and a curious server."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.federation.conftest import tiny
+from vpdr.client import Samples, Shard
+from vpdr.federation.build import build
+from vpdr.federation.run import RunOptions, run_federation
+from vpdr.privacy import ACCOUNTANTS, BudgetExceeded, LedgerFile
+from vpdr.rng import Streams
+
+
+class Crash(Exception):
+    pass
+
+
+def test_a_crash_cannot_give_a_charge_back(tmp_path: Path) -> None:
+    config = tiny("release.noise=system", "run.rounds=6")
+    out = tmp_path / "run"
+
+    def crash_after_four(state) -> None:
+        if state.rounds_done == 4:
+            raise Crash
+
+    saving = RunOptions(on_round_end=[crash_after_four], checkpoint_seconds=0.0)
+    with pytest.raises(Crash):
+        run_federation(config, out, options=saving)
+    paid = len(LedgerFile(out / "ledgers" / "client-000.json").read().entries)
+    assert paid == 4
+    record = run_federation(config, out, resume=True).record
+    entries = record["ledgers"]["client-000"]["entries"]
+    assert len(entries) == 6
+    assert [entry["round"] for entry in entries][:4] == [1, 2, 3, 4]
+    events = LedgerFile(out / "ledgers" / "client-000.json").read().events
+    assert ACCOUNTANTS["exact"].epsilon(events, 1e-5) <= 1
+
+
+class FailingMechanism:
+    """A mechanism that fails after it has seen the data, for reasons that lie in the data."""
+
+    def __init__(self, inner) -> None:
+        self.inner, self.looks = inner, 0
+
+    adjacency = property(lambda self: self.inner.adjacency)
+    traits = property(lambda self: self.inner.traits)
+
+    @classmethod
+    def from_config(cls, config):
+        raise NotImplementedError
+
+    def receipt_for(self, context):
+        return self.inner.receipt_for(context)
+
+    def bounds(self, *about):
+        return self.inner.bounds(*about)
+
+    def release(self, *_):
+        self.looks += 1
+        raise ZeroDivisionError
+
+
+def watched(*settings: str):
+    client = build(tiny(*settings)).clients[0]
+    failing = FailingMechanism(client.release_config.mechanism)
+    client.release_config = dataclasses.replace(client.release_config, mechanism=failing)
+    return client, failing
+
+
+@pytest.mark.parametrize("kind", ["igpp", "vpp", "rapp"])
+def test_a_look_that_fails_is_paid_for(kind) -> None:
+    rules = ("release.summariser=sums", "release.encoder=public") if kind == "rapp" else ()
+    client, failing = watched(f"mechanism.kind={kind}", *rules)
+    with pytest.raises(ZeroDivisionError):
+        client.release(1)
+    assert failing.looks == 1
+    assert [entry.receipt for entry in client.ledger.entries] == [failing.receipt_for(client._release_context(1))]
+    assert client.last_upload is None
+
+
+def test_without_budget_the_data_are_not_looked_at() -> None:
+    client, failing = watched("run.rounds=1")
+    client.release_config = dataclasses.replace(client.release_config, max_releases=99)
+    with pytest.raises(ZeroDivisionError):
+        client.release(1)
+    client.feature_cache.all = None  # nor are they encoded
+    for t in (2, 3):
+        with pytest.raises(BudgetExceeded):
+            client.release(t)
+    assert failing.looks == 1
+
+
+def test_an_empty_client_is_silent_only_if_that_is_no_secret() -> None:
+    def emptied(*settings: str):
+        client = build(tiny(*settings)).clients[0]
+        train = client.shard.train
+        client.shard = Shard(Samples(train.frozen_features[:0], train.labels[:0]), client.shard.test)
+        return client
+
+    assert emptied().release(1) is None
+    private = ("release.summariser=sums", "release.encoder=public", "budget.adjacency=add-remove")
+    client = emptied(*private)
+    upload = client.release(1)
+    assert upload is not None
+    assert upload.vectors.shape == (4, 12)
+    assert len(client.ledger.entries) == 1
+
+
+def test_the_server_cannot_repeat_a_clients_noise() -> None:
+    federation = build(tiny(source="strict"))
+    server = federation.server.context(1, [client.id for client in federation.clients]).streams
+    theirs = federation.streams.generator("release", client="client-000", round=1)
+    guess = server.generator("release", client="client-000", round=1)
+    assert not torch.equal(torch.randn(8, generator=theirs), torch.randn(8, generator=guess))
+
+
+def test_counts_in_the_open_are_named_whatever_the_summariser() -> None:
+    from tests.unit.federation.test_simulate import final
+
+    open_counts = final(tiny("release.summariser=sums"))["privacy"]
+    assert open_counts["counts"] == "public"
+    assert any("treated as public" in words for words in open_counts["not_covered"])
+    hidden = final(tiny(source="strict"))["privacy"]
+    assert not any("treated as public" in words for words in hidden["not_covered"])
+    assert "simulated" in hidden["sentence"]
+    real = final(tiny("release.noise=system", source="strict"))["privacy"]
+    assert "simulated" not in real["sentence"]
+
+
+def test_streams_have_more_than_32_bits() -> None:
+    streams = Streams(0)
+    drawn = {
+        torch.randint(2**62, (2,), generator=streams.generator("release", client=f"client-{c:03d}", round=t))
+        .numpy()
+        .tobytes()
+        for c in range(60)
+        for t in range(1000)
+    }
+    assert len(drawn) == 60_000  # with 32 bits one of two draws in half of all tries would be repeated here
+    twice = [torch.randn(4, generator=Streams(3).generator("x", round=1)) for _ in range(2)]
+    assert torch.equal(*twice)
+    big = [torch.rand(3, generator=Streams(seed).generator("x")) for seed in (123, 123 + (7 << 32))]
+    assert not torch.equal(*big)
+
+
+def test_a_generator_draws_like_any_other() -> None:
+    drawn = torch.rand(100_000, generator=Streams(9).generator("x"), dtype=torch.float64)
+    assert abs(float(drawn.mean()) - 0.5) < 5e-3
+    assert abs(float(drawn.var()) - 1 / 12) < 2e-3
+    normal = torch.randn(100_000, generator=Streams(9).generator("y"), dtype=torch.float64)
+    assert abs(float(normal.mean())) < 0.02
+    assert abs(float(normal.std()) - 1) < 0.01
+
+
+def test_seeds_may_be_large() -> None:
+    config = tiny()
+    big = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=2**70))
+    assert build(big).clients

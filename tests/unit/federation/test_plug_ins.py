@@ -1,0 +1,61 @@
+"""Plug-ins of other packages: built from a config by name, with options of their own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.federation.conftest import tiny
+from tests.unit.federation.test_simulate import final
+from vpdr.config import RunConfig
+from vpdr.federation.build import build
+from vpdr.mechanisms import MECHANISMS, Igpp
+from vpdr.mechanisms.base import MechanismConfig
+from vpdr.regulariser import REGULARISERS, NoRegularisation
+
+
+class Recording:
+    """Remembers what a plug-in was built from."""
+
+    built_from: dict
+
+
+class MyMechanism(Recording):
+    traits = Igpp.traits
+
+    @classmethod
+    def from_config(cls, config: MechanismConfig) -> Igpp:
+        cls.built_from = dict(config.options)
+        return Igpp.from_config(config)
+
+
+class MyRegulariser(Recording):
+    is_noop = True
+
+    @classmethod
+    def from_config(cls, clip_norm: float, options) -> NoRegularisation:
+        cls.built_from = {"clip_norm": clip_norm, **options}
+        return NoRegularisation()
+
+
+@pytest.fixture
+def plugins() -> Iterator[None]:
+    MECHANISMS.register("mine", MyMechanism)
+    REGULARISERS.register("mine", MyRegulariser)
+    yield
+    MECHANISMS.unregister("mine")
+    REGULARISERS.unregister("mine")
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_plugin_gets_its_own_options() -> None:
+    config = tiny("mechanism.kind=mine", "mechanism.mine.width=3", "regulariser.kind=mine", "regulariser.mine.depth=2")
+    build(config)
+    assert MyMechanism.built_from["width"] == 3
+    assert MyMechanism.built_from["accumulate"] is False
+    assert (MyRegulariser.built_from["depth"], MyRegulariser.built_from["clip_norm"]) == (2, 5.0)
+    assert RunConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_mechanism_of_another_package_runs_as_the_one_that_it_wraps() -> None:
+    assert final(tiny("mechanism.kind=mine"))["final"] == final(tiny("mechanism.kind=igpp"))["final"]

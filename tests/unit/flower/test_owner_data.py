@@ -1,0 +1,93 @@
+"""The owner's data: checked before a config is used, and one directory per dataset."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.flower.conftest import RUN, make_feature_store, make_request, num_charges, tiny
+from tests.unit.flower.owner_cases import refusal_code
+from vpdr.flower.client_app import handle_hello, handle_request
+from vpdr.flower.local_data import fingerprint
+from vpdr.flower.messages import RoundRequest
+from vpdr.flower.policy import DataPolicy, Refusal, RefusalCode
+
+
+def test_a_silo_brings_its_own_features(tmp_path: Path) -> None:
+    config = tiny()
+    store = make_feature_store(tmp_path, config)
+    assert handle_hello(store, config) == "hospital-a"
+    upload = handle_request(store, make_request(config)).upload
+    assert upload.labels.tolist() == [0, 1, 2, 3]
+    with pytest.raises(Refusal) as refusal:
+        handle_request(store, make_request(tiny("model.dim=16"), run="a" * 16))
+    assert refusal.value.code is RefusalCode.BENCHMARK
+
+
+def test_a_retired_metric_is_refused(tmp_path: Path) -> None:
+    config = tiny(source="strict")
+    store = make_feature_store(tmp_path, config)
+    data = make_request(config).to_data()
+    data["plan"]["mechanism"]["metric"] = "projection"
+    with pytest.raises(Refusal) as refusal:
+        RoundRequest.from_data(data, {})
+    assert refusal.value.code is RefusalCode.BAD_REQUEST
+    assert num_charges(store) == 0
+    assert handle_request(store, make_request(config)).upload is not None
+
+
+def test_a_first_message_that_is_refused_does_not_close_the_folder(tmp_path: Path) -> None:
+    config = tiny()
+    store = make_feature_store(tmp_path, config)
+    assert refusal_code(store, make_request(tiny("model.dim=16"))) is RefusalCode.BENCHMARK
+    assert handle_request(store, make_request(config)).upload is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_x": np.full((40, 12), np.nan)},
+        {"train_x": np.full((40, 12), 1e30)},
+        {"train_y": np.arange(40)},
+        {"test_y": np.full(8, -1)},
+        {"train_y": np.arange(39) % 4},
+        {"train_y": np.linspace(0, 1, 40)},
+        {"test_x": np.zeros(8)},
+    ],
+    ids=["nan", "huge", "labels", "negative", "lengths", "fractions", "shape"],
+)
+def test_data_are_checked_before_a_plan_can_matter(tmp_path: Path, changes) -> None:
+    config = tiny()
+    store = make_feature_store(tmp_path, config)
+    with np.load(tmp_path / "silo.npz") as file:
+        arrays = dict(file)
+    np.savez(tmp_path / "silo.npz", **{**arrays, **changes})
+    assert refusal_code(store, RoundRequest(run=RUN, message_index=1, config=config)) is RefusalCode.OWN_DATA
+    assert refusal_code(store, make_request(tiny("mechanism.clip_norm=1.0"))) is RefusalCode.OWN_DATA
+    assert num_charges(store) == 0
+
+
+def test_a_folder_belongs_to_one_dataset(tmp_path: Path) -> None:
+    config = tiny()
+    store = make_feature_store(tmp_path, config)
+    handle_request(store, make_request(config))
+    before = (store.path / "dataset.json").read_text()
+    with np.load(tmp_path / "silo.npz") as file:
+        arrays = dict(file)
+    arrays["train_x"][0] += 1
+    np.savez(tmp_path / "silo.npz", **arrays)
+    with pytest.raises(Refusal) as refusal:
+        handle_request(store, make_request(config, run="b" * 16))
+    assert refusal.value.code is RefusalCode.OTHER_DATA
+    assert (store.path / "dataset.json").read_text() == before
+    assert num_charges(store) == 1
+
+
+def test_a_fingerprint_looks_into_the_middle_of_files(tmp_path: Path) -> None:
+    for size in (5_000, 500_000):
+        file = tmp_path / str(size)
+        file.write_bytes(bytes(size))
+        data_policy = DataPolicy(benchmark="digits", settings={"root": str(tmp_path)})
+        before = fingerprint("a", data_policy)
+        file.write_bytes(bytes(size // 2) + b"\1" * (size - size // 2))
+        assert fingerprint("a", data_policy) != before

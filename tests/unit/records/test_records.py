@@ -1,0 +1,65 @@
+"""What a record says, and that its description says the same."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.federation.conftest import tiny
+from vpdr.federation.run import run_federation
+from vpdr.io import dump_toml, json_bytes
+from vpdr.records.record import mean_and_std
+from vpdr.records.run_dir import read_record
+
+DESCRIBED = (Path(__file__).parents[3] / "docs" / "record.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    run_federation(tiny("mechanism.kind=vpp", "regulariser.kind=dcr"), out)
+    return read_record(out / "record.json")
+
+
+def test_every_field_is_described(record) -> None:
+    client = record["rounds"][0]["clients"]["client-000"]
+    for names in (record, record["privacy"], client, client["accuracy"]["all"], client["release"]):
+        for name in names:
+            assert re.search(rf"`[^`]*\b{name}\b[^`]*`", DESCRIBED), name
+
+
+def test_averages_and_spreads_are_over_clients(record) -> None:
+    found = record["final"]["all"]["framework"]
+    values = list(found["clients"].values())
+    assert found["average"] == pytest.approx(sum(values) / 3)
+    mean = sum(values) / 3
+    assert found["std"] == pytest.approx((sum((value - mean) ** 2 for value in values) / 2) ** 0.5)
+
+
+def test_a_client_without_a_value_is_left_out() -> None:
+    assert mean_and_std({"a": 0.5, "b": None, "c": float("nan")}) == {
+        "clients": {"a": 0.5, "b": None, "c": pytest.approx(float("nan"), nan_ok=True)},
+        "average": 0.5,
+        "std": None,
+    }
+
+
+def test_what_is_not_a_number_is_null() -> None:
+    assert json.loads(json_bytes({"a": float("nan"), "b": [float("inf"), 1.5]})) == {"a": None, "b": [None, 1.5]}
+
+
+keys = st.text(min_size=1, max_size=8)
+values = st.recursive(
+    st.one_of(st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(keys, st.one_of(values, st.dictionaries(keys, values, max_size=3)), max_size=4))
+def test_toml_reads_back_what_was_written(data) -> None:
+    assert tomllib.loads(dump_toml(data)) == data
