@@ -1,6 +1,8 @@
 """Plug-ins of other packages: built from a config by name, with options of their own."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
@@ -16,7 +18,7 @@ from vpdr.regulariser import REGULARISERS, NoRegularisation
 class Recording:
     """Remembers what a plug-in was built from."""
 
-    built_from: dict
+    built_from: ClassVar[dict]
 
 
 class MyMechanism(Recording):
@@ -28,8 +30,10 @@ class MyMechanism(Recording):
         return Igpp.from_config(config)
 
 
+@dataclass
 class MyRegulariser(Recording):
     is_noop = True
+    depth: int  # a regulariser's options are the parameters of its class
 
     @classmethod
     def from_config(cls, clip_norm: float, options) -> NoRegularisation:
