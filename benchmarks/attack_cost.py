@@ -14,11 +14,9 @@ from vpdr.attacks import AttackConfig, AttackContext
 from vpdr.attacks.inversion import FeatureInversionAttack
 from vpdr.attacks.membership import MembershipAttack
 from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms
-from vpdr.config import load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.config import ExperimentOptions, load_experiment
 from vpdr.encoder import load_backbone, projection_for_backbone
-from vpdr.federation.build import build
-from vpdr.federation.simulate import Callbacks, simulate
+from vpdr.federation import Callbacks, build, simulate
 
 FEATURES_ONLY = ("benchmark.kind=synthetic", "benchmark.samples=600")
 

@@ -14,8 +14,7 @@ from tests.unit.audits.audit_cases import (
     target_with_misdeclared_encoder,
     target_with_unsound_means,
 )
-from vpdr.audits import AuditTarget, audit
-from vpdr.audits.request import AuditOptions, request_from_options
+from vpdr.audits import AuditOptions, AuditTarget, audit, request_from_options
 
 PERSONAL = request_from_options(AuditOptions(encoder="personal"))
 FACTORS = (1.0, 0.8, 0.7, 0.6, 0.5, 0.25)

@@ -13,8 +13,7 @@ from pathlib import Path
 from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-from vpdr.config import load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.config import ExperimentOptions, load_experiment
 from vpdr.flower.client_app import client_app
 from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.nodes import ServerConfig

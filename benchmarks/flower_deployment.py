@@ -13,8 +13,7 @@ from pathlib import Path
 
 from flower_rounds import process_tree
 
-from vpdr.config import load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.config import ExperimentOptions, load_experiment
 from vpdr.flower.deploy.deployment import Deployment
 from vpdr.flower.deploy.processes import go_offline
 from vpdr.flower.nodes import ServerConfig

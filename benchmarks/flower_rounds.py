@@ -58,8 +58,7 @@ def watch_memory(peak: list[float], done: threading.Event) -> None:
 def measure(engine: str, clients: int) -> None:
     """Measure one engine and number of clients; runs in its own process."""
     go_offline()
-    from vpdr.config import load_experiment
-    from vpdr.config.load import ExperimentOptions
+    from vpdr.config import ExperimentOptions, load_experiment
     from vpdr.flower.simulation import simulate_in_process, simulate_on_ray
 
     settings = (

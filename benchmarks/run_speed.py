@@ -14,11 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from vpdr.config import load_experiment
-from vpdr.config.load import ExperimentOptions
-from vpdr.federation.build import build
-from vpdr.federation.run import run_federation
-from vpdr.federation.simulate import simulate
+from vpdr.config import ExperimentOptions, load_experiment
+from vpdr.federation import build, run_federation, simulate
 
 VPDR = ("mechanism.kind=vpp", "regulariser.kind=dcr")
 SPEED_LIMIT, MEMORY_LIMIT = 10.0, 4.0

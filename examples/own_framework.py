@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 
 import vpdr
-from vpdr.frameworks import FRAMEWORKS, FrameworkState, ServerContext
-from vpdr.frameworks.fedproto import FedProto
+from vpdr.frameworks import FRAMEWORKS, FedProto, FrameworkState, ServerContext
 from vpdr.types import Prototypes
 
 

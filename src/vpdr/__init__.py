@@ -29,14 +29,10 @@ from vpdr.types import Prototypes, Release
 if TYPE_CHECKING:
     from vpdr.api import attack, audit, compare, load_config, run, run_experiment
     from vpdr.attacks import AttackConfig
-    from vpdr.audits.audit import AuditConfig
-    from vpdr.audits.request import AuditOptions
-    from vpdr.client import Client
-    from vpdr.client.metrics import evaluate_client
+    from vpdr.audits import AuditConfig, AuditOptions
+    from vpdr.client import Client, evaluate_client
     from vpdr.config import RunConfig
-    from vpdr.federation.build import Federation, build
-    from vpdr.federation.run import RunOptions
-    from vpdr.federation.server import Server
+    from vpdr.federation import Federation, RunOptions, Server, build
     from vpdr.frameworks import FRAMEWORKS
     from vpdr.regulariser import REGULARISERS, Dcr
 

@@ -9,20 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vpdr.attacks import AttackConfig
-from vpdr.attacks.replay import AttackCallbacks, AttackFactory, attack_finished_run
-from vpdr.audits.audit import AuditConfig
-from vpdr.audits.audit import audit as audit_target
-from vpdr.audits.request import AuditOptions, request_from_options, request_from_run
-from vpdr.audits.result import AuditResult
-from vpdr.config import Experiment, MethodConfig, RunConfig, load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
+from vpdr.audits import AuditConfig, AuditOptions, AuditResult, request_from_options, request_from_run
+from vpdr.audits import audit as audit_target
+from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load_experiment
 from vpdr.errors import InvalidInput
-from vpdr.federation.benchmarks import load_clients
-from vpdr.federation.build import build
-from vpdr.federation.run import RunOptions, RunResult, run_federation
-from vpdr.federation.simulate import never_stop, simulate
-from vpdr.federation.sweep import JobResult, make_jobs, sweep
+from vpdr.federation import (
+    JobResult,
+    RunOptions,
+    RunResult,
+    build,
+    load_clients,
+    make_jobs,
+    never_stop,
+    run_federation,
+    simulate,
+    sweep,
+)
 from vpdr.io import json_bytes, write_atomically
 from vpdr.privacy import NoiseOrigin
 from vpdr.records import RunDir, finished_record

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vpdr.frameworks.losses import weighted_mean
+from vpdr.frameworks import weighted_mean
 from vpdr.registry import Registry
 from vpdr.validation import at_least_0_below_1, not_negative, one_of, positive
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.errors import VpdrError
-from vpdr.privacy.ledger import Receipt
+from vpdr.privacy import Receipt
 
 Losses: TypeAlias = Mapping[str, Float[Tensor, ""]]
 MechanismState: TypeAlias = Mapping[str, Tensor]

@@ -20,10 +20,17 @@ from vpdr import (
     SelectionConfig,
 )
 from vpdr.errors import InvalidInput, VpdrError
-from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, Rapp, ReleaseProjection, SeededNoise, Vpp
-from vpdr.mechanisms.base import describe_sensitivity
-from vpdr.privacy.accountants import NotPrivateEvent
-from vpdr.privacy.ledger import EncoderKind, GuaranteeLevel
+from vpdr.mechanisms import (
+    MECHANISMS,
+    Mechanism,
+    MechanismConfig,
+    Rapp,
+    ReleaseProjection,
+    SeededNoise,
+    Vpp,
+    describe_sensitivity,
+)
+from vpdr.privacy import EncoderKind, GuaranteeLevel, NotPrivateEvent
 from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser, SummariserConfig
 from vpdr.rng import Streams
 from vpdr.types import Prototypes

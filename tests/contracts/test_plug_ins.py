@@ -27,14 +27,13 @@ from vpdr import (
     Registry,
     ReleaseContext,
 )
-from vpdr.audits.game import make_noise_factory
+from vpdr.audits import make_noise_factory
 from vpdr.cli import main
-from vpdr.data import BENCHMARK_SPECS
-from vpdr.data.benchmark import DomainSpec, RawDomain
+from vpdr.data import BENCHMARK_SPECS, DomainSpec, SplitConfig
+from vpdr.data.benchmark import RawDomain
 from vpdr.data.images import ImageArray
-from vpdr.data.split import SplitConfig
-from vpdr.encoder.zoo import BACKBONES
-from vpdr.frameworks.fedproto import FedProto
+from vpdr.encoder import BACKBONES
+from vpdr.frameworks import FedProto
 from vpdr.mechanisms import MechanismConfig, MechanismTraits
 from vpdr.regulariser import Regulariser
 from vpdr.rng import Streams

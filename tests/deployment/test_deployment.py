@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.flower.conftest import num_charges, tiny, without_exchange
-from vpdr.federation.run import run_federation
+from vpdr.federation import run_federation
 from vpdr.flower.deploy.deployment import Deployment
 from vpdr.flower.nodes import ServerConfig
 from vpdr.flower.simulation import create_simulated_nodes
-from vpdr.records.run_dir import read_record
+from vpdr.records import read_record
 
 pytestmark = pytest.mark.deployment
 PATIENCE = 280.0

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vpdr.config import load_experiment
-from vpdr.config.load import ExperimentOptions
-from vpdr.federation.run import run_federation
+from vpdr.config import ExperimentOptions, load_experiment
+from vpdr.federation import run_federation
 from vpdr.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.embedded

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from vpdr.attacks.inversion import InversionConfig, invert
 from vpdr.attacks.spaces import ImageSpace, fold_batch_norms
-from vpdr.data.quickstart import load_quickstart
+from vpdr.data import load_quickstart
 from vpdr.encoder import load_backbone, projection_for_backbone
 from vpdr.rng import Streams
 

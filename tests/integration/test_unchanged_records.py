@@ -16,10 +16,8 @@ import pytest
 import torch
 
 from tests.unit.federation.conftest import TINY
-from vpdr.config import load_experiment
-from vpdr.config.load import ExperimentOptions
-from vpdr.federation.build import build
-from vpdr.federation.simulate import simulate
+from vpdr.config import ExperimentOptions, load_experiment
+from vpdr.federation import build, simulate
 from vpdr.records import finished_record
 
 STORED = Path(__file__).with_name("stored_records.json")

@@ -6,14 +6,18 @@ are for simulations only.
 """
 
 from vpdr.attacks.base import Attack, AttackConfig, AttackContext, Reconstructions
+from vpdr.attacks.replay import AttackCallbacks, AttackFactory, attack_finished_run
 from vpdr.attacks.runner import ATTACKS, AttackRunner, parse_attack_config
 
 __all__ = [
     "ATTACKS",
     "Attack",
+    "AttackCallbacks",
     "AttackConfig",
     "AttackContext",
+    "AttackFactory",
     "AttackRunner",
     "Reconstructions",
+    "attack_finished_run",
     "parse_attack_config",
 ]

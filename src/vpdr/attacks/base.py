@@ -10,7 +10,7 @@ from torch import Tensor
 from vpdr.attacks.spaces import InputSpace
 from vpdr.client import Client, Samples
 from vpdr.errors import InvalidInput
-from vpdr.federation.simulate import RoundUploads
+from vpdr.federation import RoundUploads
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import at_least, one_of

@@ -26,7 +26,7 @@ from vpdr.attacks.inversion_metrics import (
 )
 from vpdr.attacks.spaces import InputFeatureMap, InputSpace, adversary_feature_map
 from vpdr.client import Client
-from vpdr.federation.simulate import RoundUploads
+from vpdr.federation import RoundUploads
 from vpdr.types import Features, Prototypes
 from vpdr.validation import at_least, positive
 

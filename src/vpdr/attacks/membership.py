@@ -19,7 +19,7 @@ from vpdr.attacks.candidates import Candidates, sample_candidates
 from vpdr.attacks.likelihood import CandidateFeatures, CovarianceModel, fit_covariance, membership_log_ratios
 from vpdr.attacks.membership_metrics import MembershipScores, membership_result
 from vpdr.client import Client
-from vpdr.federation.simulate import RoundUploads
+from vpdr.federation import RoundUploads
 from vpdr.types import Prototypes
 
 

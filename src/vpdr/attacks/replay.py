@@ -10,17 +10,15 @@ from typing import Any
 
 import torch
 
-from vpdr.attacks import AttackConfig, AttackContext, AttackRunner, Reconstructions
-from vpdr.attacks.base import ignore_message
+from vpdr.attacks.base import AttackConfig, AttackContext, Reconstructions, ignore_message
+from vpdr.attacks.runner import AttackRunner
 from vpdr.attacks.spaces import attack_input_space
 from vpdr.client import Client
-from vpdr.config.config import RunConfig
+from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
-from vpdr.federation.build import Federation, build
-from vpdr.federation.simulate import Callbacks, RoundUploads, simulate
+from vpdr.federation import Callbacks, Federation, RoundUploads, build, simulate
 from vpdr.privacy import NoiseOrigin
-from vpdr.records import RunDir
-from vpdr.records.run_dir import ReconstructionStore, UploadStore
+from vpdr.records import ReconstructionStore, RunDir, UploadStore
 from vpdr.types import ProgressCallback, Prototypes, no_progress
 
 REPLAY_TOLERANCE = 1e-3  # relative difference of uploads that other processors may cause over a run

@@ -7,7 +7,7 @@ from vpdr.attacks.base import Attack, AttackConfig, AttackContext
 from vpdr.attacks.inversion import FeatureInversionAttack
 from vpdr.attacks.membership import MembershipAttack
 from vpdr.errors import InvalidInput
-from vpdr.federation.simulate import RoundUploads
+from vpdr.federation import RoundUploads
 from vpdr.registry import Registry
 
 ATTACKS: Registry[Callable[[AttackContext], Attack]] = Registry(

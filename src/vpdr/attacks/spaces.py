@@ -15,9 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vpdr.client import Client
-from vpdr.encoder import Backbone, FrozenEncoder, FrozenProjection, PersonalEncoder
+from vpdr.encoder import Backbone, BlockAdapterEncoder, FrozenEncoder, FrozenProjection, PersonalEncoder
 from vpdr.encoder.nets.efficientnet_lite import EfficientNetLite
-from vpdr.encoder.personal import BlockAdapterEncoder
 from vpdr.errors import InvalidInput
 
 InputFeatureMap = Callable[[Tensor], Tensor]  # inputs to features, differentiable

@@ -5,7 +5,23 @@ How well the attacker does bounds the ε of the releases from below, at a stated
 """
 
 from vpdr.audits.audit import AuditConfig, audit
+from vpdr.audits.game import make_noise_factory
+from vpdr.audits.request import AuditOptions, AuditRequest, describe_target, request_from_options, request_from_run
 from vpdr.audits.result import AuditResult, Claim
+from vpdr.audits.selftest import run_selftests
 from vpdr.audits.target import AuditTarget
 
-__all__ = ["AuditConfig", "AuditResult", "AuditTarget", "Claim", "audit"]
+__all__ = [
+    "AuditConfig",
+    "AuditOptions",
+    "AuditRequest",
+    "AuditResult",
+    "AuditTarget",
+    "Claim",
+    "audit",
+    "describe_target",
+    "make_noise_factory",
+    "request_from_options",
+    "request_from_run",
+    "run_selftests",
+]

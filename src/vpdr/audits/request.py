@@ -10,9 +10,7 @@ from typing import Any
 from vpdr.audits.pairs import background_samples
 from vpdr.audits.result import Claim
 from vpdr.audits.target import AuditTarget, ZeroNoise
-from vpdr.config.config import RunConfig
-from vpdr.config.load import parse_overrides, read_builtin, read_source
-from vpdr.config.rules import encoder_setting
+from vpdr.config import RunConfig, encoder_setting, parse_overrides, read_builtin, read_source
 from vpdr.errors import InvalidInput
 from vpdr.privacy import Adjacency, EncoderKind, Event, Ledger, LedgerFile
 from vpdr.types import MechanismState

@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from vpdr.audits.statistics import OperatingPoint
-from vpdr.privacy import ACCOUNTANTS, Adjacency, Event, GuaranteeLevel, Ledger
-from vpdr.privacy.accountants import epsilon_from_mu
+from vpdr.privacy import ACCOUNTANTS, Adjacency, Event, GuaranteeLevel, Ledger, epsilon_from_mu
 
 _DELTAS = tuple(10 ** (-7 + 0.1 * step) for step in range(70))  # grid of the claimed curve
 _TIGHTEST = "joint"  # the accountant with the smallest ε for given events

@@ -32,8 +32,7 @@ from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise
 from vpdr.client import Client, Samples
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.frameworks import FRAMEWORKS
-from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise
-from vpdr.mechanisms.base import clip
+from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, clip
 from vpdr.privacy import (
     ACCOUNTANTS,
     Adjacency,
@@ -45,9 +44,11 @@ from vpdr.privacy import (
     Ledger,
     LedgerFile,
     PureEvent,
+    RepeatedEvent,
     SensitivityBasis,
+    epsilon_from_mu,
+    gaussian_precision,
 )
-from vpdr.privacy.accountants import RepeatedEvent, epsilon_from_mu, gaussian_precision
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Prototypes

@@ -15,12 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import Client, Model, Samples, Shard
-from vpdr.config.config import RunConfig
+from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
-from vpdr.federation.build import build, make_ledger
+from vpdr.federation import build, make_ledger
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
-from vpdr.mechanisms import NoiseSource, Rapp, ReleaseContext
-from vpdr.mechanisms.rapp import RappState
+from vpdr.mechanisms import NoiseSource, Rapp, RappState, ReleaseContext
 from vpdr.privacy import Adjacency, Ledger
 from vpdr.rng import Streams
 from vpdr.types import Features, MechanismState, Prototypes, Release

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.api import attack as attack_run
-from vpdr.attacks import parse_attack_config
-from vpdr.attacks.replay import AttackCallbacks
+from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli.output import ProgressBars, console, print_json
 from vpdr.report.tables import attack_notes, short_attack_table
 

@@ -7,15 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from vpdr.audits.audit import AuditConfig, audit
-from vpdr.audits.game import make_noise_factory
-from vpdr.audits.request import AuditOptions, AuditRequest, describe_target, request_from_options, request_from_run
-from vpdr.audits.result import AuditResult
-from vpdr.audits.selftest import run_selftests
+from vpdr.audits import (
+    AuditConfig,
+    AuditOptions,
+    AuditRequest,
+    AuditResult,
+    audit,
+    describe_target,
+    make_noise_factory,
+    request_from_options,
+    request_from_run,
+    run_selftests,
+)
 from vpdr.cli.output import console, print_json
 from vpdr.errors import InvalidInput
-from vpdr.privacy import Adjacency
-from vpdr.privacy.ledger import DECLARABLE_ENCODERS, declared_encoder
+from vpdr.privacy import DECLARABLE_ENCODERS, Adjacency, declared_encoder
 from vpdr.report.format import four_digits, short_number
 from vpdr.report.tables import Table
 from vpdr.validation import check_known

@@ -9,12 +9,17 @@ import typer
 
 from vpdr.cli.output import console, print_json
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms import MECHANISMS, MechanismConfig
-from vpdr.mechanisms.base import describe_sensitivity
-from vpdr.mechanisms.rapp import StageSchedule
-from vpdr.mechanisms.vpp import SELECTIONS, NoiseAllocation, SelectionConfig, describe_selection
-from vpdr.privacy.accountants import ACCOUNTANTS, Budget, Event, GaussianEvent, gaussian_precision, get_accountant
-from vpdr.privacy.ledger import Adjacency
+from vpdr.mechanisms import (
+    MECHANISMS,
+    SELECTIONS,
+    MechanismConfig,
+    NoiseAllocation,
+    SelectionConfig,
+    StageSchedule,
+    describe_selection,
+    describe_sensitivity,
+)
+from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, Event, GaussianEvent, gaussian_precision, get_accountant
 from vpdr.prototypes import ClassMeans, ClassSums
 from vpdr.report.format import join_and, short_number
 from vpdr.report.tables import Table

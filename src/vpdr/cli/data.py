@@ -8,9 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.cli.output import ProgressBars, console, print_json
-from vpdr.data import BENCHMARK_SPECS, BenchmarkSpec, Split, SplitConfig, split_benchmark
-from vpdr.data.benchmark import DatasetReport, DomainSpec
-from vpdr.data.split import write_split
+from vpdr.data import (
+    BENCHMARK_SPECS,
+    BenchmarkSpec,
+    DatasetReport,
+    DomainSpec,
+    Split,
+    SplitConfig,
+    split_benchmark,
+    write_split,
+)
 from vpdr.report.tables import Table
 from vpdr.rng import Streams
 from vpdr.validation import check_known, coerce, parse_override

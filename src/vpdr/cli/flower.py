@@ -135,7 +135,7 @@ def keys(
 
 def config_with_clients(source: str, settings: tuple[str, ...], clients: int) -> RunConfig:
     """The configuration with this number of clients, if its benchmark can have them."""
-    from vpdr.federation.benchmarks import load_clients
+    from vpdr.federation import load_clients
     from vpdr.flower.server_app import load_single_config
     from vpdr.rng import Streams
     from vpdr.types import no_progress

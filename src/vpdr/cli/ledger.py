@@ -6,9 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.cli.output import console, print_json
-from vpdr.privacy import Ledger
-from vpdr.privacy.accountants import Event, GaussianEvent, NotPrivateEvent, PureEvent, event_to_dict
-from vpdr.privacy.ledger_file import LedgerFile
+from vpdr.privacy import Event, GaussianEvent, Ledger, LedgerFile, NotPrivateEvent, PureEvent, event_to_dict
 from vpdr.report.format import count_noun, four_digits
 from vpdr.report.tables import Table
 

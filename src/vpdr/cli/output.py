@@ -12,8 +12,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from vpdr.federation.simulate import RunState
-from vpdr.federation.sweep import JobResult
+from vpdr.federation import JobResult, RunState
 from vpdr.io import json_bytes
 
 DEFAULT_WIDTH = 130  # characters per line if neither a terminal nor COLUMNS gives a width

@@ -13,7 +13,7 @@ from vpdr.attacks import parse_attack_config
 from vpdr.cli.output import ProgressBars, console, print_json
 from vpdr.cli.run import Interrupt
 from vpdr.errors import InvalidInput
-from vpdr.federation.sweep import Job, JobResult
+from vpdr.federation import Job, JobResult
 from vpdr.io import write_atomically
 from vpdr.records import RunDir
 from vpdr.report.format import mean_in_unit, number_in_unit, signed_in_unit

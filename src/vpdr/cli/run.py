@@ -11,14 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.api import run_experiment, run_into
-from vpdr.attacks import AttackConfig, parse_attack_config
-from vpdr.attacks.replay import AttackCallbacks
+from vpdr.attacks import AttackCallbacks, AttackConfig, parse_attack_config
 from vpdr.cli.attack import print_attacks
 from vpdr.cli.output import RunProgress, SweepProgress, console, print_json
-from vpdr.config import Experiment, load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.config import Experiment, ExperimentOptions, load_experiment
 from vpdr.errors import InvalidInput
-from vpdr.federation.run import RunOptions
+from vpdr.federation import RunOptions
 from vpdr.report.format import seeds_text
 from vpdr.report.tables import short_accuracy_table, short_comparison_table
 

@@ -1,5 +1,16 @@
 """One client: release, fine-tuning and evaluation. Simulation and Flower use the same class."""
 
-from vpdr.client.client import Client, Model, ReleaseConfig, Samples, Shard, TrainConfig
+from vpdr.client.client import MAX_ABS_COORDINATE, Client, Model, ReleaseConfig, Samples, Shard, TrainConfig, sanitize
+from vpdr.client.metrics import evaluate_client
 
-__all__ = ["Client", "Model", "ReleaseConfig", "Samples", "Shard", "TrainConfig"]
+__all__ = [
+    "MAX_ABS_COORDINATE",
+    "Client",
+    "Model",
+    "ReleaseConfig",
+    "Samples",
+    "Shard",
+    "TrainConfig",
+    "evaluate_client",
+    "sanitize",
+]

@@ -10,12 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vpdr.encoder import PersonalEncoder, seed_dropout
-from vpdr.encoder.adapters import seeded_linear
+from vpdr.encoder import PersonalEncoder, seed_dropout, seeded_linear
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import FeatureMap, Framework
-from vpdr.mechanisms import Mechanism, NoiseSource, ReleaseContext
-from vpdr.mechanisms.dpsgd import DpSgdConfig, DpSgdTrainer
+from vpdr.mechanisms import DpSgdConfig, DpSgdTrainer, Mechanism, NoiseSource, ReleaseContext
 from vpdr.privacy import Adjacency, BudgetExceeded, ChargePurpose, EncoderKind, Ledger
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.regulariser import Regulariser, RegulariserConfig

@@ -1,6 +1,55 @@
 """Configs of runs: settings read from TOML and checked before anything starts."""
 
 from vpdr.config.config import RunConfig
-from vpdr.config.load import Experiment, MethodConfig, load_experiment
+from vpdr.config.load import (
+    Experiment,
+    ExperimentOptions,
+    MethodConfig,
+    load_experiment,
+    parse_data_dirs,
+    parse_overrides,
+    parse_seeds,
+    read_builtin,
+    read_source,
+)
+from vpdr.config.renames import rename_settings
+from vpdr.config.rules import (
+    SYNTHETIC_BENCHMARKS,
+    check_encoder_is_fixed,
+    encoder_setting,
+    guarantee_level,
+    has_noop_regulariser,
+    make_framework,
+    make_regulariser,
+    mechanism_traits,
+    release_encoder,
+    selection_config,
+    uploads_prototypes,
+)
+from vpdr.config.sections import BenchmarkSection
 
-__all__ = ["Experiment", "MethodConfig", "RunConfig", "load_experiment"]
+__all__ = [
+    "SYNTHETIC_BENCHMARKS",
+    "BenchmarkSection",
+    "Experiment",
+    "ExperimentOptions",
+    "MethodConfig",
+    "RunConfig",
+    "check_encoder_is_fixed",
+    "encoder_setting",
+    "guarantee_level",
+    "has_noop_regulariser",
+    "load_experiment",
+    "make_framework",
+    "make_regulariser",
+    "mechanism_traits",
+    "parse_data_dirs",
+    "parse_overrides",
+    "parse_seeds",
+    "read_builtin",
+    "read_source",
+    "release_encoder",
+    "rename_settings",
+    "selection_config",
+    "uploads_prototypes",
+]

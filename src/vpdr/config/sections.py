@@ -4,9 +4,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms import SelectionConfig
-from vpdr.mechanisms.base import check_clip_norm
-from vpdr.mechanisms.rapp import DEFAULT_STAGE_SHARES, StageSchedule, parse_shares
+from vpdr.mechanisms import DEFAULT_STAGE_SHARES, SelectionConfig, StageSchedule, check_clip_norm, parse_shares
 from vpdr.regulariser import Dcr
 from vpdr.validation import above_0_at_most_1, at_least, at_least_0_below_1, not_negative, one_of, positive
 

@@ -1,6 +1,6 @@
 """From a sample to its feature and logits: frozen backbone and projection, personal adapters and head."""
 
-from vpdr.encoder.adapters import Adapter, ChannelAdapter, SeededDropout, seed_dropout
+from vpdr.encoder.adapters import Adapter, ChannelAdapter, SeededDropout, seed_dropout, seeded_linear
 from vpdr.encoder.backbone import Backbone
 from vpdr.encoder.cache import cached_pooled_features
 from vpdr.encoder.families import ModelFamily, ModelSpec, family_model_spec, model_families
@@ -8,6 +8,7 @@ from vpdr.encoder.personal import (
     PLACEMENTS,
     PROJECTIONS,
     AdapterConfig,
+    BlockAdapterEncoder,
     FrozenEncoder,
     FrozenProjection,
     LastAdapterEncoder,
@@ -29,6 +30,7 @@ __all__ = [
     "Adapter",
     "AdapterConfig",
     "Backbone",
+    "BlockAdapterEncoder",
     "ChannelAdapter",
     "FeatureInputs",
     "FrozenEncoder",
@@ -50,4 +52,5 @@ __all__ = [
     "projection_for",
     "projection_for_backbone",
     "seed_dropout",
+    "seeded_linear",
 ]

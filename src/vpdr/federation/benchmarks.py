@@ -15,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import Samples, Shard
-from vpdr.config.config import RunConfig
-from vpdr.config.rules import SYNTHETIC_BENCHMARKS
-from vpdr.config.sections import BenchmarkSection
+from vpdr.config import SYNTHETIC_BENCHMARKS, BenchmarkSection, RunConfig
 from vpdr.data import (
+    BACKBONE_PIXELS,
     BENCHMARK_SPECS,
+    DOMAIN_NAMES,
     Benchmark,
     BenchmarkSpec,
     ClientSplit,
@@ -29,11 +29,12 @@ from vpdr.data import (
     Split,
     SplitConfig,
     TextDomain,
+    load_quickstart,
+    make_blobs,
+    partition_domain,
+    read_split,
     split_benchmark,
 )
-from vpdr.data.quickstart import BACKBONE_PIXELS, DOMAIN_NAMES, load_quickstart
-from vpdr.data.split import partition_domain, read_split
-from vpdr.data.synthetic import make_blobs
 from vpdr.encoder import (
     BACKBONES,
     PLACEMENTS,

@@ -10,18 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import Client, Model, ReleaseConfig, Shard, TrainConfig
-from vpdr.config.config import RunConfig
-from vpdr.config.rules import guarantee_level, make_framework, make_regulariser, release_encoder
+from vpdr.config import RunConfig, guarantee_level, make_framework, make_regulariser, release_encoder
 from vpdr.data import Split
 from vpdr.encoder import AdapterConfig, make_encoder, make_head
 from vpdr.federation.benchmarks import ClientSetup, load_clients
 from vpdr.federation.server import Server
 from vpdr.frameworks import Framework
-from vpdr.mechanisms import MECHANISMS, Mechanism
-from vpdr.mechanisms.base import MechanismConfig, ReleaseNoise
-from vpdr.mechanisms.dpsgd import split_budget_with_training
-from vpdr.privacy import Adjacency, Budget, GuaranteeLevel, Ledger, NoiseOrigin
-from vpdr.privacy.ledger_file import open_file_ledger
+from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, ReleaseNoise, split_budget_with_training
+from vpdr.privacy import Adjacency, Budget, GuaranteeLevel, Ledger, NoiseOrigin, open_file_ledger
 from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser, SummariserConfig
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress

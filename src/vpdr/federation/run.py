@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from vpdr.config.config import RunConfig
+from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.federation.build import Federation, build, use_file_ledgers
 from vpdr.federation.simulate import Callbacks, RoundUploads, RunState, never_stop, simulate
 from vpdr.privacy import NoiseOrigin
-from vpdr.records import RunDir, finished_record
-from vpdr.records.run_dir import UploadStore
+from vpdr.records import RunDir, UploadStore, finished_record
 from vpdr.types import ProgressCallback, no_progress
 
 CHECKPOINT_SECONDS = 5.0  # a shorter run is cheaper to repeat than to save

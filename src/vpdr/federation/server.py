@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.config.config import RunConfig
+from vpdr.config import RunConfig
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
 from vpdr.rng import Streams
 from vpdr.types import Prototypes

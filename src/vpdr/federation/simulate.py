@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from vpdr.client import Client
-from vpdr.client.metrics import evaluate_client
+from vpdr.client import Client, evaluate_client
 from vpdr.federation.build import Federation
 from vpdr.frameworks import FrameworkState
 from vpdr.types import Prototypes

@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vpdr.client import Client
-from vpdr.config.config import RunConfig
+from vpdr.config import RunConfig
 from vpdr.errors import VpdrError
-from vpdr.federation.build import ClientFactory
-from vpdr.federation.simulate import PhaseTimer
+from vpdr.federation import ClientFactory, PhaseTimer
 from vpdr.flower.local_data import fingerprint, load_local_client, with_local_paths
 from vpdr.flower.messages import RoundReply, RoundRequest, hello_from_record, reply_to_record, request_from_record
 from vpdr.flower.owner import NodeStore, run_ledger_for
 from vpdr.flower.policy import Policy, Refusal, RefusalCode, check_config_against_policy
 from vpdr.flower.safe_training import evaluate_or_empty, finetune_or_restore
 from vpdr.flower.validation import validate_broadcast
-from vpdr.privacy import BudgetExceeded
-from vpdr.privacy.ledger import entry_to_dict
+from vpdr.privacy import BudgetExceeded, entry_to_dict
 from vpdr.types import Prototypes
 
 if TYPE_CHECKING:

@@ -12,12 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.client import Samples, Shard
-from vpdr.client.client import MAX_ABS_COORDINATE
-from vpdr.config.config import RunConfig
-from vpdr.config.sections import BenchmarkSection
+from vpdr.client import MAX_ABS_COORDINATE, Samples, Shard
+from vpdr.config import BenchmarkSection, RunConfig
 from vpdr.errors import InvalidInput
-from vpdr.federation.benchmarks import ClientSetup, ClientSetups, load_clients, load_selected_clients, model_spec_for
+from vpdr.federation import ClientSetup, ClientSetups, load_clients, load_selected_clients, model_spec_for
 from vpdr.flower.policy import DataPolicy, Policy, Refusal, RefusalCode
 from vpdr.rng import Streams
 from vpdr.types import no_progress

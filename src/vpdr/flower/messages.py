@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vpdr.config.config import RunConfig
+from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.flower.policy import Refusal, RefusalCode
 from vpdr.types import Prototypes

@@ -10,15 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.client.client import sanitize
-from vpdr.config.config import RunConfig
-from vpdr.config.rules import check_encoder_is_fixed, make_framework
-from vpdr.federation.build import make_release_config
+from vpdr.client import sanitize
+from vpdr.config import RunConfig, check_encoder_is_fixed, make_framework
+from vpdr.federation import make_release_config
 from vpdr.flower.client_app import log_to_owner, reply_or_refusal
 from vpdr.flower.owner import NodeStore, stale_ledger_refusal
 from vpdr.flower.policy import Policy, Refusal, RefusalCode, check_config_against_policy
-from vpdr.mechanisms import ReleaseContext
-from vpdr.mechanisms.base import validate_features
+from vpdr.mechanisms import ReleaseContext, validate_features
 from vpdr.privacy import ChargePurpose, EncoderKind
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes

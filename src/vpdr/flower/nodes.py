@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vpdr.config.config import RunConfig
+from vpdr.config import RunConfig
 from vpdr.errors import VpdrError
 from vpdr.flower.messages import RoundReply, RoundRequest, hello_to_record, reply_from_message, request_to_record
 from vpdr.flower.policy import Refusal, RefusalCode

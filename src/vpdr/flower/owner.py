@@ -21,8 +21,18 @@ import torch
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.flower.policy import Policy, Refusal, RefusalCode, read_policy
 from vpdr.io import json_safe, write_atomically, write_error
-from vpdr.privacy import Adjacency, Budget, BudgetExceeded, Event, GaussianEvent, Ledger, LedgerFile, Receipt
-from vpdr.privacy.accountants import GdpAccountant, pure_epsilons
+from vpdr.privacy import (
+    Adjacency,
+    Budget,
+    BudgetExceeded,
+    Event,
+    GaussianEvent,
+    GdpAccountant,
+    Ledger,
+    LedgerFile,
+    Receipt,
+    pure_epsilons,
+)
 
 REL_SLACK = 1e-12  # for the rounding of the sum of selections
 MAX_SAVED_RUNS = 8  # older runs are deleted, so that a server cannot fill the disk

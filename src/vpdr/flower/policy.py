@@ -7,9 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from vpdr.config.config import RunConfig
-from vpdr.config.rules import (
+from vpdr.config import (
     SYNTHETIC_BENCHMARKS,
+    RunConfig,
     guarantee_level,
     mechanism_traits,
     selection_config,
@@ -17,10 +17,8 @@ from vpdr.config.rules import (
 )
 from vpdr.encoder import model_families
 from vpdr.errors import InvalidInput, VpdrError
-from vpdr.mechanisms import MECHANISMS
-from vpdr.mechanisms.vpp import NoiseAllocation
-from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, GuaranteeLevel, NoiseOrigin
-from vpdr.privacy.ledger import declared_encoder
+from vpdr.mechanisms import MECHANISMS, NoiseAllocation
+from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, GuaranteeLevel, NoiseOrigin, declared_encoder
 from vpdr.validation import at_least, at_least_0_below_1, check_known, coerce, one_of
 
 METRICS_LEVELS = ("nothing", "accuracy", "everything")

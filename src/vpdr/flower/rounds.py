@@ -12,11 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.config.config import RunConfig
-from vpdr.config.rules import make_framework
+from vpdr.config import RunConfig, make_framework
 from vpdr.errors import InvalidInput
-from vpdr.federation.build import build, make_ledger
-from vpdr.federation.server import Server
+from vpdr.federation import Server, build, make_ledger
 from vpdr.flower.messages import RoundReply, RoundRequest
 from vpdr.flower.nodes import NodePool, NotEnoughClients, ServerConfig
 from vpdr.flower.validation import ReplyMetadata, UploadValidator, parse_metadata

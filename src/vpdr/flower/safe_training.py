@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from vpdr.client import Client
-from vpdr.client.metrics import evaluate_client
+from vpdr.client import Client, evaluate_client
 from vpdr.errors import VpdrError
 
 LogFunction = Callable[[str], None]

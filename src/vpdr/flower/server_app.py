@@ -5,8 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpdr.config import RunConfig, load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.flower.nodes import ServerConfig
 from vpdr.flower.rounds import serve

@@ -5,11 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vpdr.config.config import RunConfig
-from vpdr.config.rules import guarantee_level
-from vpdr.data import Split
-from vpdr.data.split import write_split
-from vpdr.federation.benchmarks import load_clients
+from vpdr.config import RunConfig, guarantee_level
+from vpdr.data import Split, write_split
+from vpdr.federation import load_clients
 from vpdr.flower.client_app import NODE_DIRS_VAR, client_app, node_dir_name
 from vpdr.flower.nodes import NotEnoughClients, ServerConfig
 from vpdr.flower.policy import SPLIT_ACCOUNTANTS, selection_cost

@@ -12,8 +12,7 @@ from vpdr.client import Client
 from vpdr.errors import InvalidInput
 from vpdr.flower.messages import RoundReply
 from vpdr.flower.policy import Refusal, RefusalCode
-from vpdr.privacy import LedgerEntry
-from vpdr.privacy.ledger import entry_from_dict
+from vpdr.privacy import LedgerEntry, entry_from_dict
 from vpdr.types import Prototypes, TrainBatch
 
 MAX_BROADCAST_COORDINATE = 1e6  # of a global prototype

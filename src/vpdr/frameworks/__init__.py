@@ -9,6 +9,7 @@ from vpdr.frameworks.fedproto import FedProto
 from vpdr.frameworks.fedtgp import FedTgp
 from vpdr.frameworks.fpl import Fpl
 from vpdr.frameworks.local import Local
+from vpdr.frameworks.losses import weighted_mean
 from vpdr.frameworks.mpft import Mpft
 from vpdr.registry import Registry
 
@@ -40,4 +41,5 @@ __all__ = [
     "Mpft",
     "PredictionInputs",
     "ServerContext",
+    "weighted_mean",
 ]

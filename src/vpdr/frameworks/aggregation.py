@@ -13,8 +13,7 @@ from torch import Tensor
 from vpdr.errors import InvalidInput
 from vpdr.frameworks.base import ServerContext
 from vpdr.frameworks.losses import MIN_VARIANCE, between_class_energy, class_reliability
-from vpdr.prototypes.shrinkage import blup
-from vpdr.prototypes.summarisers import finch, sums_by_row
+from vpdr.prototypes import blup, finch, sums_by_row
 from vpdr.types import Prototypes
 
 _MIN_RELIABILITY = 1e-9

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkabl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.privacy.ledger import EncoderKind
+from vpdr.privacy import EncoderKind
 from vpdr.prototypes import Summariser
 from vpdr.rng import Streams
 from vpdr.types import Losses, Prototypes, Summary, TrainBatch

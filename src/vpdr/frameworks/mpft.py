@@ -24,7 +24,7 @@ from vpdr.frameworks.server_optim import (
     shuffled_batches,
     with_grad,
 )
-from vpdr.privacy.ledger import EncoderKind
+from vpdr.privacy import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import at_least_0_below_1, not_negative, positive

@@ -6,13 +6,19 @@ from vpdr.mechanisms.base import (
     MechanismTraits,
     NoiseSource,
     ReleaseContext,
+    ReleaseNoise,
     SeededNoise,
     SystemNoise,
+    check_clip_norm,
+    clip,
+    describe_sensitivity,
+    validate_features,
 )
+from vpdr.mechanisms.dpsgd import DpSgdConfig, DpSgdTrainer, split_budget_with_training
 from vpdr.mechanisms.igpp import Igpp, NoPrivacy
-from vpdr.mechanisms.rapp import Rapp
+from vpdr.mechanisms.rapp import DEFAULT_STAGE_SHARES, Rapp, RappState, StageSchedule, parse_shares
 from vpdr.mechanisms.rapp_projection import ReleaseProjection
-from vpdr.mechanisms.vpp import SELECTIONS, NoiseAllocation, SelectionConfig, Vpp
+from vpdr.mechanisms.vpp import SELECTIONS, NoiseAllocation, SelectionConfig, Vpp, anova_scores, describe_selection
 from vpdr.registry import Registry
 
 MECHANISMS: Registry[type[Mechanism]] = Registry(
@@ -20,8 +26,11 @@ MECHANISMS: Registry[type[Mechanism]] = Registry(
 )
 
 __all__ = [
+    "DEFAULT_STAGE_SHARES",
     "MECHANISMS",
     "SELECTIONS",
+    "DpSgdConfig",
+    "DpSgdTrainer",
     "Igpp",
     "Mechanism",
     "MechanismConfig",
@@ -30,10 +39,21 @@ __all__ = [
     "NoiseAllocation",
     "NoiseSource",
     "Rapp",
+    "RappState",
     "ReleaseContext",
+    "ReleaseNoise",
     "ReleaseProjection",
     "SeededNoise",
     "SelectionConfig",
+    "StageSchedule",
     "SystemNoise",
     "Vpp",
+    "anova_scores",
+    "check_clip_norm",
+    "clip",
+    "describe_selection",
+    "describe_sensitivity",
+    "parse_shares",
+    "split_budget_with_training",
+    "validate_features",
 ]

@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vpdr.errors import InvalidInput
-from vpdr.privacy.accountants import Budget
-from vpdr.privacy.ledger import (
+from vpdr.privacy import (
     Adjacency,
+    Budget,
     ChargePurpose,
     CountVisibility,
     EncoderKind,

@@ -20,20 +20,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vpdr.encoder import PersonalEncoder
-from vpdr.encoder.adapters import SeededDropout
+from vpdr.encoder import PersonalEncoder, SeededDropout
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms.base import Mechanism, NoiseSource
 from vpdr.mechanisms.igpp import Igpp
 from vpdr.mechanisms.vpp import Vpp
-from vpdr.privacy import BudgetExceeded, Ledger
-from vpdr.privacy.accountants import GaussianEvent
-from vpdr.privacy.ledger import (
+from vpdr.privacy import (
     Adjacency,
+    BudgetExceeded,
     ChargePurpose,
     CountVisibility,
     EncoderKind,
+    GaussianEvent,
     GuaranteeTerms,
+    Ledger,
     NoiseOrigin,
     Receipt,
     SensitivityBasis,

@@ -22,8 +22,7 @@ from vpdr.mechanisms.base import (
     to_upload,
     validate_features,
 )
-from vpdr.privacy.accountants import Budget, GaussianEvent, NotPrivateEvent, get_accountant
-from vpdr.privacy.ledger import Adjacency, Receipt, parse_enum
+from vpdr.privacy import Adjacency, Budget, GaussianEvent, NotPrivateEvent, Receipt, get_accountant, parse_enum
 from vpdr.types import MechanismState, Release, Summary
 
 

@@ -36,18 +36,20 @@ from vpdr.mechanisms.base import (
     validate_features,
 )
 from vpdr.mechanisms.rapp_projection import ReleaseProjection, default_release_dim
-from vpdr.privacy.accountants import Budget, GaussianEvent, check_rounds, get_accountant
-from vpdr.privacy.ledger import (
+from vpdr.privacy import (
     Adjacency,
+    Budget,
     CountVisibility,
+    GaussianEvent,
     GuaranteeTerms,
     NoiseOrigin,
     Receipt,
     SensitivityBasis,
+    check_rounds,
+    get_accountant,
     parse_enum,
 )
-from vpdr.prototypes import ClassMeans, ClassSums
-from vpdr.prototypes.shrinkage import blup
+from vpdr.prototypes import ClassMeans, ClassSums, blup
 from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
 from vpdr.validation import at_least
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.errors import InvalidInput
-from vpdr.privacy.accountants import Budget, get_accountant
+from vpdr.privacy import Budget, get_accountant
 
 _MIN_DIMS = 64  # below, classes begin to overlap
 _MAX_NOISE_RATIO = 0.2  # of the noise in a squared distance, relative to the square of a class radius

@@ -24,17 +24,19 @@ from vpdr.mechanisms.base import (
     release_terms,
     validate_features,
 )
-from vpdr.privacy.accountants import (
+from vpdr.privacy import (
+    Adjacency,
     Budget,
     Event,
     GaussianEvent,
     NotPrivateEvent,
     PureEvent,
+    Receipt,
     RepeatedEvent,
     check_rounds,
     get_accountant,
+    parse_enum,
 )
-from vpdr.privacy.ledger import Adjacency, Receipt, parse_enum
 from vpdr.prototypes import ClassMeans
 from vpdr.types import Features, MechanismState, Prototypes, Release
 

@@ -1,5 +1,6 @@
 """Summarisers (Eq. 2): from clipped features to prototypes, each with its own sensitivity."""
 
+from vpdr.prototypes.shrinkage import blup
 from vpdr.prototypes.summarisers import (
     ClassMeans,
     ClassSums,
@@ -8,6 +9,8 @@ from vpdr.prototypes.summarisers import (
     NoSensitivity,
     Summariser,
     SummariserConfig,
+    finch,
+    sums_by_row,
 )
 from vpdr.registry import Registry
 
@@ -24,4 +27,7 @@ __all__ = [
     "NoSensitivity",
     "Summariser",
     "SummariserConfig",
+    "blup",
+    "finch",
+    "sums_by_row",
 ]

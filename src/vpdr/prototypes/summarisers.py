@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from vpdr.errors import InvalidInput
-from vpdr.privacy.ledger import Adjacency, SensitivityBasis
+from vpdr.privacy import Adjacency, SensitivityBasis
 from vpdr.types import Summary
 
 

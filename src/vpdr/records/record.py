@@ -10,11 +10,8 @@ from typing import Any
 import numpy
 import torch
 
-from vpdr.config.config import RunConfig
-from vpdr.config.rules import guarantee_level, release_encoder
-from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin
-from vpdr.privacy.accountants import event_to_dict
-from vpdr.privacy.ledger import entry_to_dict
+from vpdr.config import RunConfig, guarantee_level, release_encoder
+from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, entry_to_dict, event_to_dict
 
 NOT_RELEASED = "not released"
 RECORD_VERSION = 1

@@ -12,14 +12,11 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
-from vpdr.config.config import RunConfig
-from vpdr.config.renames import rename_settings
-from vpdr.data import Split
-from vpdr.data.split import write_split
+from vpdr.config import RunConfig, rename_settings
+from vpdr.data import Split, write_split
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import dump_toml, json_bytes, write_atomically, write_error
-from vpdr.privacy import Ledger
-from vpdr.privacy.ledger_file import FileBackedLedger, encode_ledger
+from vpdr.privacy import FileBackedLedger, Ledger, encode_ledger
 from vpdr.types import Prototypes
 
 UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"

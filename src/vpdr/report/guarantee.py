@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vpdr.privacy.ledger import ChargePurpose, GuaranteeLevel, NoiseOrigin
+from vpdr.privacy import ChargePurpose, GuaranteeLevel, NoiseOrigin
 from vpdr.report.figures import CaptionedFigure
 from vpdr.report.format import DASH, NOTHING_RELEASED, count_noun, four_digits, level_label, method_name, short_number
 from vpdr.report.stats import Record, RecordsByMethod, has_private_release

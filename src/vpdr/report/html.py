@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from vpdr.config import Experiment
 from vpdr.io import dump_toml, json_bytes, write_atomically
-from vpdr.records.run_dir import RECONSTRUCTIONS_DIR, ReconstructionStore, file_mode
+from vpdr.records import RECONSTRUCTIONS_DIR, ReconstructionStore, file_mode
 from vpdr.report.figures import (
     CaptionedFigure,
     MethodStyles,

@@ -19,12 +19,9 @@ from torch import Tensor
 
 from vpdr.client import Client, Samples
 from vpdr.config import RunConfig
-from vpdr.federation.build import build
-from vpdr.federation.simulate import Callbacks, RunState, simulate
+from vpdr.federation import Callbacks, RunState, build, simulate
 from vpdr.io import write_atomically
-from vpdr.mechanisms import ReleaseContext, Vpp
-from vpdr.mechanisms.base import SeededNoise
-from vpdr.mechanisms.vpp import anova_scores
+from vpdr.mechanisms import ReleaseContext, SeededNoise, Vpp, anova_scores
 from vpdr.report.figures import make_subplots, with_style
 from vpdr.reproduce.summary import AGREES, DIFFERS, SMOKE_VERDICT, StudySummary, page_title
 from vpdr.rng import Streams

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import json_bytes, write_atomically, write_error
-from vpdr.records.run_dir import read_record, rows_as_csv
+from vpdr.records import read_record, rows_as_csv
 from vpdr.report.format import (
     DASH,
     difference_in_unit,

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from vpdr.attacks.replay import AttackFactory
+from vpdr.attacks import AttackFactory
 from vpdr.errors import InvalidInput
-from vpdr.federation.sweep import Job, JobResult
+from vpdr.federation import Job, JobResult
 from vpdr.privacy import NoiseOrigin
 from vpdr.reproduce.figures import FigureContext, draw_figure
 from vpdr.reproduce.pages import study_dir, write_study_files

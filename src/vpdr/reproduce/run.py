@@ -11,11 +11,8 @@ from typing import Any
 
 from vpdr.config import RunConfig
 from vpdr.errors import VpdrError, format_error
-from vpdr.federation.build import build
-from vpdr.federation.simulate import never_stop
-from vpdr.federation.sweep import Job, JobResult, sweep
-from vpdr.records import RunDir
-from vpdr.records.run_dir import read_record
+from vpdr.federation import Job, JobResult, build, never_stop, sweep
+from vpdr.records import RunDir, read_record
 from vpdr.reproduce.metrics import EXTRACTORS, Metrics, validation_accuracy
 from vpdr.reproduce.studies import Study, StudyCell
 from vpdr.types import ProgressCallback, no_progress

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.errors import VpdrError
-from vpdr.records import RunDir
-from vpdr.records.run_dir import read_record
+from vpdr.records import RunDir, read_record
 from vpdr.reproduce.pages import read_summary, study_dir
 from vpdr.reproduce.reproduction import RUNS_DIR, TIMED_RUNS_DIR
 from vpdr.reproduce.studies import study_ids

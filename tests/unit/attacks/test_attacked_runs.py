@@ -14,10 +14,8 @@ from vpdr.attacks import ATTACKS, AttackConfig, AttackContext, parse_attack_conf
 from vpdr.attacks.replay import AttackCallbacks, AttackFactory, attack_finished_run
 from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
-from vpdr.federation.build import build
-from vpdr.federation.run import RunOptions, run_federation
-from vpdr.federation.simulate import Callbacks, RoundUploads, simulate
-from vpdr.records.run_dir import UploadStore, read_record
+from vpdr.federation import Callbacks, RoundUploads, RunOptions, build, run_federation, simulate
+from vpdr.records import UploadStore, read_record
 from vpdr.types import Prototypes
 
 BOTH = AttackConfig(kinds=("mia", "fsh"), likelihood_ratio=True, steps=15)

@@ -11,9 +11,8 @@ from tests.unit.audits.audit_cases import TRAINING
 from tests.unit.federation.conftest import tiny
 from vpdr.audits.request import request_from_run
 from vpdr.cli import main
-from vpdr.federation.run import run_federation
-from vpdr.privacy import LedgerFile
-from vpdr.privacy.ledger_file import encode_ledger
+from vpdr.federation import run_federation
+from vpdr.privacy import LedgerFile, encode_ledger
 
 FEW = ("--trials", "30", "--rounds", "1", "--seed", "3")
 QUICK = ("--trials", "60", "--rounds", "2", "--seed", "3")

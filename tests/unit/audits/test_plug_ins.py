@@ -12,8 +12,7 @@ from tests.unit.audits.audit_cases import ScaledNoise
 from vpdr.audits.selftest import CHECKS, SelfTestFailed
 from vpdr.cli import main
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms import MECHANISMS, Igpp
-from vpdr.mechanisms.base import MechanismConfig, MechanismTraits, ReleaseContext
+from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig, MechanismTraits, ReleaseContext
 from vpdr.privacy import Adjacency, Receipt
 from vpdr.types import Release
 

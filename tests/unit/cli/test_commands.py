@@ -9,8 +9,7 @@ import pytest
 
 from vpdr import Adjacency, Budget, Igpp, Ledger, LedgerFile
 from vpdr.cli import main
-from vpdr.privacy import GaussianEvent, GuaranteeTerms, Receipt
-from vpdr.privacy.ledger import CountVisibility, EncoderKind, SensitivityBasis
+from vpdr.privacy import CountVisibility, EncoderKind, GaussianEvent, GuaranteeTerms, Receipt, SensitivityBasis
 
 KEYS = {"noise_multiplier", "selection_scale", "kept", "epsilon_spent", "group_noise", "accountant", "adjacency"}
 

@@ -20,7 +20,7 @@ from vpdr.encoder import (
     projection_for_backbone,
 )
 from vpdr.errors import InvalidInput
-from vpdr.federation.build import build
+from vpdr.federation import build
 from vpdr.frameworks.local import EmptyBroadcast
 from vpdr.rng import Streams
 

@@ -18,8 +18,7 @@ from vpdr.client.prediction import (
     predict_fused,
     prototype_posterior,
 )
-from vpdr.federation.build import build
-from vpdr.federation.simulate import simulate
+from vpdr.federation import build, simulate
 from vpdr.frameworks import FRAMEWORKS, ServerContext
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams

@@ -6,7 +6,7 @@ import torch
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Client
 from vpdr.client.client import MAX_ABS_COORDINATE, sanitize
-from vpdr.federation.build import build
+from vpdr.federation import build
 
 KINDS = {
     "personal": ("release.encoder=personal",),

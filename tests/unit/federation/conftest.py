@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from vpdr.config import RunConfig, load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 
 TINY = (
     "benchmark.kind=synthetic",

@@ -9,14 +9,13 @@ from tests.unit.federation.conftest import timeless, tiny
 from tests.unit.federation.test_build import Crash
 from tests.unit.federation.test_repeatability import StopAfter, record_of
 from tests.unit.federation.test_simulate import final
-from vpdr.attacks import AttackConfig
+from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.attacks.base import ADVERSARY_ENCODERS, adversary_features
-from vpdr.attacks.replay import AttackCallbacks, AttackFactory, attack_finished_run
 from vpdr.attacks.spaces import EmbeddingSpace, adversary_feature_map
 from vpdr.federation.build import build
 from vpdr.federation.run import RunOptions, run_federation
 from vpdr.federation.simulate import Callbacks, simulate
-from vpdr.records.run_dir import UploadStore
+from vpdr.records import UploadStore
 
 ON_PATH = ("framework.kind=mpft", "release.encoder=broadcast", "framework.mpft.server_lr=0.05")
 

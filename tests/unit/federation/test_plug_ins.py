@@ -10,8 +10,7 @@ from tests.unit.federation.conftest import tiny
 from tests.unit.federation.test_simulate import final
 from vpdr.config import RunConfig
 from vpdr.federation.build import build
-from vpdr.mechanisms import MECHANISMS, Igpp
-from vpdr.mechanisms.base import MechanismConfig
+from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig
 from vpdr.regulariser import REGULARISERS, NoRegularisation
 
 

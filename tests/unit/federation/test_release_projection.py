@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from tests.unit.federation.conftest import tiny
-from vpdr.config import RunConfig, load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.encoder import model_families
 from vpdr.federation.build import ClientFactory, make_mechanism
-from vpdr.mechanisms.rapp_projection import ReleaseProjection
+from vpdr.mechanisms import ReleaseProjection
 from vpdr.rng import Streams
 
 REAL = ("benchmark.kind=quickstart", "model.weights=random")

@@ -12,8 +12,7 @@ from vpdr.federation.build import build
 from vpdr.federation.run import RunOptions, run_federation
 from vpdr.federation.simulate import initial_run_state, simulate
 from vpdr.frameworks import FRAMEWORKS
-from vpdr.records import finished_record
-from vpdr.records.run_dir import read_record
+from vpdr.records import finished_record, read_record
 
 ALL = [f"framework.kind={name}" for name in FRAMEWORKS]
 VPDR = ("mechanism.kind=vpp", "regulariser.kind=dcr")

@@ -14,7 +14,7 @@ from vpdr.config import RunConfig
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.messages import RoundReply
 from vpdr.flower.owner import NodeStore
-from vpdr.mechanisms.dpsgd import DpSgdTrainer
+from vpdr.mechanisms import DpSgdTrainer
 from vpdr.privacy import GuaranteeLevel, LedgerFile
 
 ANCHORS = {"global.vectors": torch.zeros(4, 12), "global.labels": torch.arange(4)}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.flower.conftest import tiny, without_exchange
-from vpdr.federation.run import run_federation
+from vpdr.federation import run_federation
 from vpdr.flower.simulation import simulate_in_process
 from vpdr.frameworks import FRAMEWORKS
 

@@ -6,11 +6,10 @@ import pytest
 
 from tests.unit.flower.conftest import edit_policy, make_feature_store, make_request, tiny, without_exchange
 from tests.unit.flower.owner_cases import refusal_code
-from vpdr.config import RunConfig, load_experiment
-from vpdr.config.load import ExperimentOptions
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.encoder import family_model_spec
 from vpdr.errors import InvalidInput
-from vpdr.federation.run import run_federation
+from vpdr.federation import run_federation
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.local_data import load_local_client
 from vpdr.flower.owner import NodeStore

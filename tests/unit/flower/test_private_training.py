@@ -15,11 +15,11 @@ from tests.unit.flower.conftest import (
     without_exchange,
 )
 from tests.unit.mechanisms.dpsgd_cases import private
-from vpdr.federation.run import run_federation
+from vpdr.federation import run_federation
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.owner import NodeStore
 from vpdr.flower.simulation import simulate_in_process
-from vpdr.mechanisms.dpsgd import DpSgdTrainer
+from vpdr.mechanisms import DpSgdTrainer
 from vpdr.privacy import GuaranteeLevel, LedgerFile
 
 PROVED = ("budget.adjacency=replace-one", "release.summariser=sums", "budget.require=proved")

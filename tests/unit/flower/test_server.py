@@ -8,7 +8,7 @@ import torch
 
 from tests.unit.flower.conftest import FaultyGrid, edit_policy, make_server_config, num_charges, tiny, without_exchange
 from vpdr.errors import InvalidInput
-from vpdr.federation.run import run_federation
+from vpdr.federation import run_federation
 from vpdr.flower.client_app import client_app
 from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.messages import compress_json, decompress_json, reply_from_message

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.flower.conftest import tiny, without_exchange
-from vpdr.config import RunConfig, load_experiment
-from vpdr.config.load import ExperimentOptions
-from vpdr.config.sections import BenchmarkSection
-from vpdr.federation.run import run_federation
+from vpdr.config import BenchmarkSection, ExperimentOptions, RunConfig, load_experiment
+from vpdr.federation import run_federation
 from vpdr.flower.local_data import with_local_paths
 from vpdr.flower.policy import BudgetPolicy, DataPolicy, Policy, Refusal, RefusalCode, check_config_against_policy
 from vpdr.flower.simulation import simulate_in_process

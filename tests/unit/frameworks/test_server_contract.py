@@ -26,7 +26,7 @@ from tests.unit.frameworks.framework_cases import (
 )
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import FRAMEWORKS, Framework, FrameworkState, ServerContext
-from vpdr.privacy.ledger import EncoderKind
+from vpdr.privacy import EncoderKind
 from vpdr.types import Prototypes
 
 

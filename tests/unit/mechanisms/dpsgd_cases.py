@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Client, Samples, Shard
 from vpdr.config import RunConfig
-from vpdr.federation.build import build
+from vpdr.federation import build
 from vpdr.mechanisms import SeededNoise
 
 PRIVATE = ("train.privacy=dpsgd", "release.encoder=personal", "budget.epsilon=8")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.federation.conftest import tiny
-from vpdr.client import Client, Samples, Shard
-from vpdr.client.client import MAX_ABS_COORDINATE, apply_row_by_row
-from vpdr.federation.build import build
+from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard
+from vpdr.client.client import apply_row_by_row
+from vpdr.federation import build
 from vpdr.frameworks.mpft import MpftBroadcast, apply_adapter
 from vpdr.rng import Streams
 

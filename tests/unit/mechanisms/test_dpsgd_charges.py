@@ -11,9 +11,7 @@ from tests.unit.federation.test_repeatability import record_of
 from tests.unit.mechanisms.dpsgd_cases import client_and_broadcast, encoder_parameters, private, seeded
 from vpdr.client import ReleaseConfig
 from vpdr.errors import InvalidInput
-from vpdr.federation.build import build
-from vpdr.federation.run import run_federation
-from vpdr.federation.simulate import simulate
+from vpdr.federation import build, run_federation, simulate
 from vpdr.mechanisms.dpsgd import DpSgdConfig
 from vpdr.privacy import (
     ACCOUNTANTS,
@@ -29,8 +27,9 @@ from vpdr.privacy import (
     LedgerFile,
     Receipt,
     SensitivityBasis,
+    entry_from_dict,
+    entry_to_dict,
 )
-from vpdr.privacy.ledger import entry_from_dict, entry_to_dict
 
 TERMS = GuaranteeTerms(
     adjacency=Adjacency.REPLACE_SAME_LABEL,

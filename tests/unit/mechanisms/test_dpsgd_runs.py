@@ -11,8 +11,7 @@ from tests.unit.federation.test_repeatability import StopAfter
 from tests.unit.mechanisms.dpsgd_cases import PRIVATE, private
 from vpdr.cli import main
 from vpdr.errors import InvalidInput
-from vpdr.federation.build import build
-from vpdr.federation.run import RunOptions, run_federation
+from vpdr.federation import RunOptions, build, run_federation
 from vpdr.frameworks import FRAMEWORKS
 
 REFUSALS = [

@@ -24,7 +24,7 @@ from vpdr.audits.target import ZeroNoise
 from vpdr.mechanisms import NoiseSource, Rapp, ReleaseProjection
 from vpdr.mechanisms import rapp as rapp_module
 from vpdr.mechanisms.rapp import NoisyStatistics
-from vpdr.privacy.accountants import gaussian_precision
+from vpdr.privacy import gaussian_precision
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
 

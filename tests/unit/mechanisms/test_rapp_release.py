@@ -10,7 +10,7 @@ from vpdr.errors import InvalidInput
 from vpdr.mechanisms import ReleaseProjection
 from vpdr.mechanisms.rapp import RappState, estimate_counts
 from vpdr.mechanisms.rapp_projection import default_release_dim
-from vpdr.privacy.ledger import CountVisibility, EncoderKind, GuaranteeLevel
+from vpdr.privacy import CountVisibility, EncoderKind, GuaranteeLevel
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams
 from vpdr.types import Prototypes

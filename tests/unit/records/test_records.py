@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.federation.conftest import tiny
-from vpdr.federation.run import run_federation
+from vpdr.federation import run_federation
 from vpdr.io import dump_toml, json_bytes
 from vpdr.records.record import mean_and_std
 from vpdr.records.run_dir import read_record

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.reproduce.study_cases import SMALL, SMALL_OPTIONS
 from vpdr.cli import main
 from vpdr.cli.reproduce import print_study_summary
-from vpdr.federation.run import run_federation
+from vpdr.federation import run_federation
 from vpdr.reproduce.reproduction import Reproduction, run_reproduction
 from vpdr.reproduce.run import ExecutionOptions
 from vpdr.reproduce.studies import ReproduceOptions

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.reproduce.study_cases import SMALL, SMALL_OPTIONS
 from vpdr.cli import main
 from vpdr.errors import InvalidInput
+from vpdr.federation import Job, JobResult, sweep
 from vpdr.federation import sweep as sweep_module
-from vpdr.federation.sweep import Job, JobResult, sweep
 from vpdr.reproduce import run as run_module
 from vpdr.reproduce.reproduction import Reproduction
 from vpdr.reproduce.run import is_finished

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vpdr.config.config import RunConfig
+from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.flower.deploy.keys import Keys
 from vpdr.flower.deploy.processes import (
@@ -24,7 +24,7 @@ from vpdr.flower.nodes import ServerConfig
 from vpdr.flower.server_app import DONE_FILE, load_single_config
 from vpdr.flower.simulation import create_simulated_nodes
 from vpdr.io import dump_toml, write_atomically, write_error
-from vpdr.records.run_dir import read_record
+from vpdr.records import read_record
 
 LOOPBACK, CONNECTION = "127.0.0.1", "vpdr"
 START_SECONDS = 120.0  # for a process to start on a loaded machine
