@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.federation.conftest import tiny
 from vpdr.federation import run_federation
 from vpdr.io import dump_toml, json_bytes
-from vpdr.records.record import mean_and_std
-from vpdr.records.run_dir import read_record
+from vpdr.records import mean_and_std, read_record
 
 DESCRIBED = (Path(__file__).parents[3] / "docs" / "record.md").read_text()
 
