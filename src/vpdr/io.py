@@ -21,15 +21,8 @@ _DIGEST_SIZE = hashlib.sha256().digest_size
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Replace `path` by `content` so that a reader or a crash sees the old file or the new one, never a part.
 
-    The content is on disk before the name is, and the name before this function returns.
-
-    Args:
-        path: the file to replace.
-        content: its new content.
-        mode: the permissions of a new file, before the user's umask.
-
-    Raises:
-        InvalidInput: the file cannot be written.
+    The content is on disk before the name is, and the name before this function returns. InvalidInput if the
+    file cannot be written.
     """
     with atomic_writer(path, mode=mode) as file:
         file.write(content)
@@ -47,7 +40,11 @@ def atomic_writer(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _fsync_dir(path.parent)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)  # so that the rename survives a power failure
+        finally:
+            os.close(directory)
     except OSError as error:
         raise write_error(path, error) from error
     finally:
@@ -59,13 +56,16 @@ def write_error(path: Path, error: OSError) -> InvalidInput:
     return InvalidInput(f"cannot write {path}: {error.strerror}; choose a folder that exists and is writable")
 
 
-def _fsync_dir(directory: Path) -> None:
-    """Make a rename survive a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def write_with_digest(path: Path, payload: bytes) -> None:
+    """Write a payload preceded by its SHA-256 digest, readable by the user alone."""
+    write_atomically(path, hashlib.sha256(payload).digest() + payload, mode=0o600)
+
+
+def read_with_digest(path: Path) -> bytes | None:
+    """The payload of `write_with_digest`, or None where it does not match its digest."""
+    content = path.read_bytes()
+    digest, payload = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
+    return payload if hashlib.sha256(payload).digest() == digest else None
 
 
 def default_cache_dir() -> Path:
@@ -80,27 +80,25 @@ def cache_key(*parts: object) -> str:
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays, preceded by a digest of their bytes, readable by the user alone."""
+    """Write named arrays with a digest of their bytes."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **dict(arrays))
-    payload = buffer.getvalue()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_error(path, error) from error
-    write_atomically(path, hashlib.sha256(payload).digest() + payload, mode=0o600)
+    write_with_digest(path, buffer.getvalue())
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
     """The arrays of `save_arrays`, or None where the file is missing or does not match its digest."""
     try:
-        content = path.read_bytes()
+        payload = read_with_digest(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror}; choose another cache folder") from error
-    digest, payload = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
-    if hashlib.sha256(payload).digest() != digest:
+    if payload is None:
         return None
     with np.load(io.BytesIO(payload), allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}

@@ -1,7 +1,6 @@
 """The record of a run, its privacy statement, and the directory that holds them; docs/record.md has every field."""
 
 import csv
-import hashlib
 import io
 import json
 import platform
@@ -19,7 +18,7 @@ from jaxtyping import Int, UInt8
 from vpdr.config import RunConfig, guarantee_level, release_encoder, rename_settings
 from vpdr.data import Split, write_split
 from vpdr.errors import DamagedFile, InvalidInput
-from vpdr.io import dump_toml, json_bytes, write_atomically, write_error
+from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
 from vpdr.privacy import (
     EncoderKind,
     FileBackedLedger,
@@ -34,7 +33,6 @@ from vpdr.types import Prototypes
 UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"
 NOT_RELEASED = "not released"
 RECORD_VERSION = 1
-_DIGEST_SIZE = hashlib.sha256().digest_size
 _SHEET_GAP = 2  # pixels between two images of a contact sheet
 _ENCODER_DESCRIPTIONS = {str(kind): f"{kind} encoder" for kind in EncoderKind} | {
     str(EncoderKind.DP_TRAINED): "personal encoder (its private training is part of the epsilon)"
@@ -158,14 +156,7 @@ def _caveats(config: RunConfig, level: GuaranteeLevel, counts: str) -> list[str]
 
 
 class RunDir:
-    """The files of one run; each is written whole or not at all.
-
-    Args:
-        path: the directory; it need not exist yet.
-
-    >>> RunDir(Path("runs/paper")).record_path.as_posix()
-    'runs/paper/record.json'
-    """
+    """The files of one run; each is written whole or not at all. The directory need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -175,11 +166,7 @@ class RunDir:
         self.failure_path = self.path / "failure.txt"  # why the run failed; removed when it succeeds
 
     def checkpoint_to_resume(self, config: RunConfig, *, resume: bool) -> dict[str, Any] | None:
-        """The checkpoint to continue from, if there is one.
-
-        Raises:
-            InvalidInput: the directory holds a run and `resume` is False.
-        """
+        """The checkpoint to continue from, if any; InvalidInput if there is a run and `resume` is False."""
         if not resume and (self.record_path.exists() or self.checkpoint_path.exists()):
             raise InvalidInput(f"{self.path} already holds a run; add --resume to go on, or choose another --out")
         return self.load_checkpoint(config) if resume else None
@@ -198,22 +185,15 @@ class RunDir:
         """Save all that is needed to continue, and the ledgers for people to read."""
         buffer = io.BytesIO()
         torch.save({"identity": config.config_hash, **state}, buffer)
-        content = buffer.getvalue()
         self.save_ledgers(ledgers)
-        write_atomically(self.checkpoint_path, hashlib.sha256(content).digest() + content, mode=0o600)
+        write_with_digest(self.checkpoint_path, buffer.getvalue())
 
     def load_checkpoint(self, config: RunConfig) -> dict[str, Any] | None:
-        """The saved state of a run of this config, or None if there is no checkpoint.
-
-        Raises:
-            DamagedFile: the file is not what was written.
-            InvalidInput: the checkpoint belongs to another config.
-        """
+        """The saved state of a run of this config, or None if there is no checkpoint."""
         if not self.checkpoint_path.exists():
             return None
-        raw = self.checkpoint_path.read_bytes()
-        digest, content = raw[:_DIGEST_SIZE], raw[_DIGEST_SIZE:]
-        if hashlib.sha256(content).digest() != digest:
+        content = read_with_digest(self.checkpoint_path)
+        if content is None:
             raise DamagedFile(f"{self.checkpoint_path} is damaged; remove the folder and run again")
         state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
         if state["identity"] != config.config_hash:
@@ -225,11 +205,7 @@ class RunDir:
         return state
 
     def read_finished(self, config: RunConfig) -> dict[str, Any]:
-        """The record of a finished run of this config.
-
-        Raises:
-            InvalidInput: there is no record, or it belongs to another config.
-        """
+        """The record of a finished run of this config; InvalidInput if there is none."""
         record = read_record(self.record_path)
         if record.get("identity") != config.config_hash:
             raise InvalidInput(
@@ -256,12 +232,7 @@ def file_mode(*records: Mapping[str, Any]) -> int:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record from its file, with its settings in the present spelling.
-
-    Raises:
-        InvalidInput: the file cannot be read.
-        DamagedFile: it is not JSON.
-    """
+    """A record from its file, with its settings in the present spelling."""
     try:
         record: dict[str, Any] = json.loads(path.read_bytes())
     except OSError as error:
@@ -361,12 +332,11 @@ def _read_uploads(path: Path) -> dict[str, Prototypes]:
         raise InvalidInput(f"{path} is missing; run the plan again with its uploads kept") from error
     except (OSError, ValueError, KeyError) as error:
         raise DamagedFile(f"{path} is not a whole file of uploads; run the plan again") from error
-    return {client: Prototypes.from_arrays(_arrays_of_client(arrays, index)) for index, client in enumerate(clients)}
-
-
-def _arrays_of_client(arrays: Mapping[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
-    prefix = f"{index}."
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    prefixes = {client: f"{index}." for index, client in enumerate(clients)}
+    return {
+        client: Prototypes.from_arrays({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+        for client, prefix in prefixes.items()
+    }
 
 
 class ReconstructionStore:
@@ -376,14 +346,9 @@ class ReconstructionStore:
         self.path = Path(run_dir) / RECONSTRUCTIONS_DIR
 
     def save(self, round: int, client: str, labels: Int[np.ndarray, " p"], inputs: np.ndarray, *, images: bool) -> None:
-        """Save the reconstructions of one client in one round.
+        """Save the reconstructions of one client in one round; images are [p, 3, height, width] in [0, 1].
 
-        Args:
-            round: the round that was attacked.
-            client: the client's name.
-            labels: the class of each reconstruction.
-            inputs: the reconstructions; images as [p, 3, height, width] in [0, 1].
-            images: whether they are images; then the contact sheet of the round is drawn again.
+        After images, the contact sheet of the round is drawn again.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
