@@ -15,10 +15,8 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from vpdr.config import ExperimentOptions, load_experiment
 from vpdr.flower.client_app import client_app
-from vpdr.flower.grid import InProcessGrid
-from vpdr.flower.nodes import ServerConfig
-from vpdr.flower.rounds import serve
-from vpdr.flower.simulation import create_simulated_nodes
+from vpdr.flower.server_app import ServerConfig, serve
+from vpdr.flower.simulation import InProcessGrid, create_simulated_nodes
 
 LIMIT, ROUNDS = 1.1, 20
 

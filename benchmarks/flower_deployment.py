@@ -14,9 +14,8 @@ from pathlib import Path
 from flower_rounds import process_tree
 
 from vpdr.config import ExperimentOptions, load_experiment
-from vpdr.flower.deploy.deployment import Deployment
-from vpdr.flower.deploy.processes import go_offline
-from vpdr.flower.nodes import ServerConfig
+from vpdr.flower.deployment import Deployment, go_offline
+from vpdr.flower.server_app import ServerConfig
 from vpdr.flower.simulation import simulate_in_process
 
 SETTINGS = (

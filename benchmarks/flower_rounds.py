@@ -16,7 +16,7 @@ import threading
 import time
 from pathlib import Path
 
-from vpdr.flower.deploy.processes import go_offline
+from vpdr.flower.deployment import go_offline
 
 SIZES, ROUNDS = (4, 20, 100), 3
 

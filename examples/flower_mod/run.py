@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app import client, main
 
-from vpdr.flower.grid import InProcessGrid
+from vpdr.flower.simulation import InProcessGrid
 
 POLICY = """name = "silo-{index}"
 [budget]

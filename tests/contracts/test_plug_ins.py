@@ -30,7 +30,7 @@ from vpdr import (
 from vpdr.audits import make_noise_factory
 from vpdr.cli import main
 from vpdr.data import BENCHMARK_SPECS, DomainSpec, SplitConfig
-from vpdr.data.benchmark import RawDomain
+from vpdr.data.files import RawDomain
 from vpdr.data.images import ImageArray
 from vpdr.encoder import BACKBONES
 from vpdr.frameworks import FedProto

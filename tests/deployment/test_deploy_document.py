@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vpdr.flower.deploy.processes import ProcessGroup, free_ports, wait_for_port
+from vpdr.flower.deployment import ProcessGroup, free_ports, wait_for_port
 from vpdr.privacy import LedgerFile
 
 pytestmark = pytest.mark.deployment

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.flower.conftest import num_charges, tiny, without_exchange
 from vpdr.federation import run_federation
-from vpdr.flower.deploy.deployment import Deployment
-from vpdr.flower.nodes import ServerConfig
+from vpdr.flower.deployment import Deployment
+from vpdr.flower.server_app import ServerConfig
 from vpdr.flower.simulation import create_simulated_nodes
 from vpdr.records import read_record
 

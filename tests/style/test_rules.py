@@ -134,6 +134,18 @@ def test_a_class_name_means_one_thing() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_no_package_hides_a_module_behind_a_name_that_it_exports() -> None:
+    """After `from vpdr.x.build import build` in `vpdr.x`, nobody can reach the module `vpdr.x.build`."""
+    hidden = [
+        f"{name_of(path)}: {alias.asname or alias.name}"
+        for path, node in nodes(ast.ImportFrom)
+        if path.name == "__init__.py" and (node.module or "").startswith("vpdr")
+        for alias in node.names
+        if (path.parent / f"{alias.asname or alias.name}.py").exists() and node.module != dotted(path)
+    ]
+    assert hidden == []
+
+
 def test_identifiers_are_no_metaphors() -> None:
     banned = re.compile(rf"(^|_)({'|'.join(METAPHORS)})s?(_|$)", re.IGNORECASE)
     used = {
@@ -191,13 +203,13 @@ def test_random_numbers_are_drawn_in_few_places() -> None:
     drawing = {"randn", "rand", "normal_", "bernoulli_", "urandom", "ndtri", "Laplace", "Normal"}
     allowed = {
         "mechanisms/base.py": drawing,
-        "attacks/candidates.py": {"rand"},  # labels that chance could have drawn
+        "attacks/membership_metrics.py": {"rand"},  # labels that chance could have drawn
         "attacks/inversion.py": {"randn"},  # where a reconstruction starts
         "audits/statistics.py": {"ndtri"},  # a quantile, not a draw
-        "audits/pairs.py": {"randn"},  # planted data
-        "audits/audit.py": {"randn"},  # planted data
-        "data/synthetic.py": {"randn"},
-        "encoder/adapters.py": {"bernoulli_"},
+        "audits/target.py": {"randn"},  # planted data
+        "audits/auditor.py": {"randn"},  # planted data
+        "data/quickstart.py": {"randn"},
+        "encoder/personal.py": {"bernoulli_"},
         "federation/server.py": {"rand"},
         "frameworks/server_optim.py": {"rand", "bernoulli_"},
         "frameworks/fedtgp.py": {"randn"},

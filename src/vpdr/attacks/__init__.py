@@ -6,8 +6,14 @@ are for simulations only.
 """
 
 from vpdr.attacks.base import Attack, AttackConfig, AttackContext, Reconstructions
-from vpdr.attacks.replay import AttackCallbacks, AttackFactory, attack_finished_run
-from vpdr.attacks.runner import ATTACKS, AttackRunner, parse_attack_config
+from vpdr.attacks.run import (
+    ATTACKS,
+    AttackCallbacks,
+    AttackFactory,
+    AttackRunner,
+    attack_finished_run,
+    parse_attack_config,
+)
 
 __all__ = [
     "ATTACKS",

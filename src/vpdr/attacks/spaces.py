@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vpdr.client import Client
 from vpdr.encoder import Backbone, BlockAdapterEncoder, FrozenEncoder, FrozenProjection, PersonalEncoder
-from vpdr.encoder.nets.efficientnet_lite import EfficientNetLite
+from vpdr.encoder.efficientnet_lite import EfficientNetLite
 from vpdr.errors import InvalidInput
 
 InputFeatureMap = Callable[[Tensor], Tensor]  # inputs to features, differentiable

@@ -15,9 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.audits.game import Trial
 from vpdr.audits.statistics import ScoreArray
-from vpdr.audits.target import Transcript, UploadSequence
+from vpdr.audits.target import Transcript, Trial, UploadSequence
 from vpdr.types import Prototypes
 
 TranscriptShape: TypeAlias = tuple[tuple[int, ...], ...]

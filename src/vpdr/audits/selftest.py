@@ -25,10 +25,16 @@ from scipy.stats import kstest
 from torch import Tensor
 
 from vpdr.audits.attackers import standardise_upload
-from vpdr.audits.game import features_depend_on_training
-from vpdr.audits.pairs import antipodal_canary, mislabelled_canary, pairs_for
-from vpdr.audits.request import AuditOptions, request_from_options
-from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise
+from vpdr.audits.auditor import AuditOptions, request_from_options
+from vpdr.audits.target import (
+    AuditTarget,
+    StaticClient,
+    ZeroNoise,
+    antipodal_canary,
+    features_depend_on_training,
+    mislabelled_canary,
+    pairs_for,
+)
 from vpdr.client import Client, Samples
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.frameworks import FRAMEWORKS

@@ -1,17 +1,17 @@
-"""The audited client, exactly as a run would build it, and a server that answers it.
+"""The audited client, exactly as a run would build it, and the distinguishing game that is played with it.
 
-`AuditTarget` creates clients on planted data. `StaticClient` is the fast path for clients whose features do
-not change: they are computed once, and only the releases are repeated.
+Pairs of neighbouring datasets differ in a planted sample (a canary) that makes them easy to distinguish.
 """
 
 import copy
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.client import Client, Model, Samples, Shard
@@ -19,10 +19,16 @@ from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.federation import build, make_ledger
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
-from vpdr.mechanisms import NoiseSource, Rapp, RappState, ReleaseContext
+from vpdr.mechanisms import NoiseSource, Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise
 from vpdr.privacy import Adjacency, Ledger
 from vpdr.rng import Streams
 from vpdr.types import Features, MechanismState, Prototypes, Release
+from vpdr.validation import at_least
+
+_CANARY_SCALE = 8.0  # norm of a canary, in clip norms
+_CLASS_STD = 0.3  # standard deviation of samples around their class centre, in clip norms
+_RARE_CLASS_SIZE = 4  # samples of the rare class
+
 
 UploadSequence: TypeAlias = tuple[Prototypes, ...]  # one per round
 ServerBehaviour: TypeAlias = Callable[[int, Prototypes], Prototypes]  # round, upload -> upload it works on
@@ -78,7 +84,7 @@ class AuditTarget:
         server: what the server works on, given the upload of a round.
         streams: random streams of the planted data.
 
-    >>> from vpdr.audits.request import AuditOptions, request_from_options
+    >>> from vpdr.audits.auditor import AuditOptions, request_from_options
     >>> request_from_options(AuditOptions(mechanism="igpp", rounds=3)).target.releases
     3
     """
@@ -287,3 +293,232 @@ def _uploads_differ(first: UploadSequence, second: UploadSequence) -> bool:
 
 def _arrays_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+# Pairs of neighbouring datasets, which every mechanism must make hard to tell apart.
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourPair:
+    """Two datasets that differ in one sample."""
+
+    name: str
+    description: str
+    first: Samples
+    second: Samples
+    canary: Float[Tensor, " d"]
+
+    @property
+    def datasets(self) -> tuple[Samples, Samples]:
+        """Both datasets."""
+        return self.first, self.second
+
+
+def pairs_for(target: AuditTarget) -> list[NeighbourPair]:
+    """All planted pairs that are neighbours under the target's adjacency."""
+    return [make(target) for make in _PAIR_FACTORIES[target.adjacency]]
+
+
+def background_samples(target: AuditTarget) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+    """Balanced classes of samples around centres on the sphere of the clip norm."""
+    rng = target.streams.generator("crowd")
+    per_class = max(2, target.run_config.benchmark.samples // target.classes)
+    centres = torch.randn(target.classes, target.dim, generator=rng)
+    labels = torch.arange(target.classes).repeat_interleave(per_class)
+    noise = _CLASS_STD / target.dim**0.5 * torch.randn(len(labels), target.dim, generator=rng)
+    vectors: Tensor = target.clip_norm * (torch.nn.functional.normalize(centres)[labels] + noise)
+    return vectors, labels
+
+
+def antipodal_canary(target: AuditTarget) -> NeighbourPair:
+    """A distant sample against its opposite in the same class: as far as a clipped mean can move."""
+    vectors, labels = background_samples(target)
+    vectors[0] = _diagonal_canary(target)
+    description = "one sample far out, against its opposite"
+    return _replace_first("antipodal", description, vectors, labels, -vectors[0], int(labels[0]))
+
+
+def mislabelled_canary(target: AuditTarget) -> NeighbourPair:
+    """A typical sample against a distant one of the next class under the same label: it changes training."""
+    vectors, labels = background_samples(target)
+    foreign = vectors[labels == 1].mean(0)
+    scale = f"{_CANARY_SCALE:g} times as long"
+    description = f"one ordinary sample, against one of the next class, {scale}, under its label"
+    return _replace_first("mislabelled", description, vectors, labels, _CANARY_SCALE * foreign, int(labels[0]))
+
+
+def relabelled_canary(target: AuditTarget) -> NeighbourPair:
+    """The same distant sample under two labels, in a rare class: counts change too."""
+    vectors, labels = _with_rare_class(target, _RARE_CLASS_SIZE)
+    vectors[0] = _diagonal_canary(target)
+    description = f"one far sample, in a class of {_RARE_CLASS_SIZE} or in the next"
+    return _replace_first("relabelled", description, vectors, labels, vectors[0].clone(), 1)
+
+
+def class_disappears(target: AuditTarget) -> NeighbourPair:
+    """The only sample of its class gets another label: the class is present, or it is not."""
+    vectors, labels = _with_rare_class(target, 1)
+    description = "the only sample of a class, or none"
+    return _replace_first("vanishing", description, vectors, labels, vectors[0].clone(), 1)
+
+
+def sample_removed(target: AuditTarget) -> NeighbourPair:
+    """A distant sample, or none."""
+    vectors, labels = background_samples(target)
+    vectors[0] = _diagonal_canary(target)
+    return _remove_first("absent", "one far sample, or none", vectors, labels)
+
+
+def only_sample_removed(target: AuditTarget) -> NeighbourPair:
+    """The only sample of its class, or none."""
+    vectors, labels = _with_rare_class(target, 1)
+    return _remove_first("last of its class", "the only sample of a class, or none", vectors, labels)
+
+
+_PAIR_FACTORIES: dict[Adjacency, tuple[Callable[[AuditTarget], NeighbourPair], ...]] = {
+    Adjacency.REPLACE_SAME_LABEL: (antipodal_canary, mislabelled_canary),
+    Adjacency.REPLACE_ONE: (antipodal_canary, mislabelled_canary, relabelled_canary, class_disappears),
+    Adjacency.ADD_REMOVE: (sample_removed, only_sample_removed),
+}
+
+
+def _diagonal_canary(target: AuditTarget) -> Float[Tensor, " d"]:
+    """A distant sample with equal coordinates, so that every group of coordinates is clipped."""
+    return torch.full((target.dim,), _CANARY_SCALE * target.clip_norm / target.dim**0.5)
+
+
+def _with_rare_class(target: AuditTarget, size: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+    """Background samples, with only `size` samples of the first class."""
+    vectors, labels = background_samples(target)
+    rows = torch.cat([torch.where(labels == 0)[0][:size], torch.where(labels != 0)[0]])
+    return vectors[rows], labels[rows]
+
+
+def _replace_first(
+    name: str,
+    description: str,
+    vectors: Float[Tensor, "n d"],
+    labels: Int[Tensor, " n"],
+    new_vector: Float[Tensor, " d"],
+    new_label: int,
+) -> NeighbourPair:
+    other_vectors, other_labels = vectors.clone(), labels.clone()
+    other_vectors[0], other_labels[0] = new_vector, new_label
+    second = Samples(other_vectors, other_labels)
+    return NeighbourPair(name, description, Samples(vectors, labels), second, vectors[0])
+
+
+def _remove_first(
+    name: str, description: str, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]
+) -> NeighbourPair:
+    second = Samples(vectors[1:], labels[1:])
+    return NeighbourPair(name, description, Samples(vectors, labels), second, vectors[0])
+
+
+# The distinguishing game: runs of one client on two datasets, beside the runs of each without noise.
+
+
+NoiseFactory: TypeAlias = Callable[[], NoiseSource]
+Hypothesis: TypeAlias = tuple[Client, list[Prototypes]]  # a client without noise, and its uploads
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run: its world, its transcript, and the transcript of each world without noise."""
+
+    world: int
+    transcript: Transcript
+    expected: tuple[Transcript, Transcript]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistinguishingGame:
+    """A pair of neighbouring datasets, ready to be run."""
+
+    target: AuditTarget
+    pair: NeighbourPair
+    static_clients: tuple[StaticClient, StaticClient] | None = None  # if training does not change releases
+    fixed_expectations: tuple[Transcript, Transcript] | None = None  # if they are the same in all runs
+
+    @classmethod
+    def prepare(cls, target: AuditTarget, pair: NeighbourPair) -> "DistinguishingGame":
+        """Compute the expectations once if neither training nor the server matters, else in every run."""
+        if any(features_depend_on_training(target, samples) for samples in pair.datasets):
+            return cls(target=target, pair=pair)
+        clients = (StaticClient.from_samples(target, pair.first), StaticClient.from_samples(target, pair.second))
+        if any(client.depends_on_server or client.has_public_state for client in clients):
+            return cls(target=target, pair=pair, static_clients=clients)
+        expectations = clients[0].run(ZeroNoise()), clients[1].run(ZeroNoise())
+        return cls(target=target, pair=pair, static_clients=clients, fixed_expectations=expectations)
+
+    @property
+    def replays_training(self) -> bool:
+        """Whether every run replays the training under both hypotheses."""
+        return self.static_clients is None
+
+    @property
+    def depends_on_server(self) -> bool:
+        """Whether a release depends on the broadcasts."""
+        return self.static_clients is None or any(client.depends_on_server for client in self.static_clients)
+
+    def run(self, world: int, noise: NoiseFactory) -> Trial:
+        """One run in one of the worlds.
+
+        With replayed training both hypotheses train on the broadcasts of this very run, and the run itself is
+        the true hypothesis with noise: the difference of the two is the exact adaptive likelihood ratio.
+        Private training is random and cannot be replayed: the run then trains by itself, and the hypotheses
+        train without noise.
+        """
+        if self.static_clients is not None and self.fixed_expectations is not None:
+            return Trial(world, self.static_clients[world].run(noise()), self.fixed_expectations)
+        if self.static_clients is not None:
+            transcript, first, second = self.static_clients[world].run_with_expectations(noise(), self.static_clients)
+            return Trial(world, transcript, (first, second))
+        clients = [self.target.make_client(samples, ZeroNoise()) for samples in self.pair.datasets]
+        shared_model = None if self.target.client.dpsgd_trainer else clients[world].model
+        sender = self.target.make_client(self.pair.datasets[world], noise(), shared_model)
+        expected: tuple[list[Prototypes], list[Prototypes]] = ([], [])
+        uploads = run_client(self.target, sender, list(zip(clients, expected, strict=True)))
+        return Trial(world, Transcript(uploads), (Transcript(tuple(expected[0])), Transcript(tuple(expected[1]))))
+
+
+def run_client(target: AuditTarget, client: Client, hypotheses: list[Hypothesis]) -> UploadSequence:
+    """All releases of one client; hypotheses train on the same broadcasts and record their own uploads.
+
+    The client shares its model with the true hypothesis, so that nothing is trained twice. A client with
+    private training trains by itself.
+    """
+    server_state = target.framework.init_state(target.server_context(0))
+    uploads = []
+    for round in range(1, target.releases + 1):
+        for hypothesis, expected in hypotheses:
+            expected.append(hypothesis.release(round) or target.empty_upload())
+        upload = client.release(round) or target.empty_upload()
+        uploads.append(upload)
+        if round < target.releases:
+            broadcast, server_state = target.aggregate(round, upload, server_state)
+            if client.dpsgd_trainer:
+                client.finetune(broadcast, round)
+            client.last_broadcast = broadcast
+            for hypothesis, _ in hypotheses:
+                hypothesis.finetune(broadcast, round)
+    return tuple(uploads)
+
+
+def features_depend_on_training(target: AuditTarget, samples: Samples) -> bool:
+    """Whether training changes the released features, by comparison: declared traits are not trusted."""
+    client = target.make_client(samples, ZeroNoise())
+    before = client.released_features(samples)
+    upload = client.release(1) or target.empty_upload()
+    broadcast, _ = target.aggregate(1, upload, target.framework.init_state(target.server_context(0)))
+    client.finetune(broadcast, 1)
+    return not torch.equal(before, client.released_features(samples))
+
+
+def make_noise_factory(seed: int | None) -> NoiseFactory:
+    """A fresh noise source for every run: the system's, or a seeded one that makes the audit repeatable."""
+    if seed is None:
+        return SystemNoise
+    at_least(0, seed=seed)
+    streams, runs = Streams(seed).fork("audit"), count()
+    return lambda: SeededNoise(streams.generator("noise", round=next(runs)))

@@ -1,5 +1,5 @@
 """The command line: parses options, calls the library, and prints the results."""
 
-from vpdr.cli.main import main
+from vpdr.cli.app import main
 
 __all__ = ["main"]

@@ -38,7 +38,7 @@ def init(
 
     Prints the files that it writes. Exit codes: 0 done, 2 wrong input.
     """
-    from vpdr.flower.deploy.deployment import write_app
+    from vpdr.flower.deployment import write_app
     from vpdr.flower.server_app import load_single_config
 
     config = load_single_config(plan, ("release.noise=system", *(settings or ())))
@@ -93,8 +93,8 @@ def up(
     Needs vpdr[flower]. Exit codes: 0 done, 2 wrong input.
     """
     _require_flower()
-    from vpdr.flower.deploy.deployment import Deployment
-    from vpdr.flower.nodes import ServerConfig
+    from vpdr.flower.deployment import Deployment
+    from vpdr.flower.server_app import ServerConfig
 
     config = config_with_clients(plan, tuple(settings or ()), clients)
     server_config = ServerConfig(clients=clients, minimum=minimum or clients, round_timeout=round_timeout)
@@ -124,7 +124,7 @@ def keys(
     input.
     """
     _require_flower()
-    from vpdr.flower.deploy.keys import Keys
+    from vpdr.flower.deployment import Keys
 
     if not host and not node:
         raise InvalidInput("say what to make: --host NAME on the server, --node NAME on a node")
@@ -152,7 +152,7 @@ def _require_flower() -> None:
     """Check that flwr is installed, and turn its telemetry off."""
     from importlib.util import find_spec
 
-    from vpdr.flower.deploy.processes import go_offline
+    from vpdr.flower.deployment import go_offline
 
     if find_spec("flwr") is None:
         raise InvalidInput("Flower is not installed; pip install 'vpdr[flower]'")

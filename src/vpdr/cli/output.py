@@ -23,7 +23,7 @@ class PipeSafeConsole(Console):
     """A console that raises BrokenPipeError instead of ending the program."""
 
     def on_broken_pipe(self) -> None:
-        """Leave a closed pipe to `vpdr.cli.main`."""
+        """Leave a closed pipe to `vpdr.cli`."""
         raise BrokenPipeError
 
 

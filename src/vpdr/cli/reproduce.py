@@ -18,10 +18,18 @@ from vpdr.io import write_atomically
 from vpdr.records import RunDir
 from vpdr.report.format import mean_in_unit, number_in_unit, signed_in_unit
 from vpdr.report.tables import Table
-from vpdr.reproduce.pages import find_summaries, missing_rows_by_reason, results_page
+from vpdr.reproduce.pages import (
+    StudyStatus,
+    describe_runs,
+    find_summaries,
+    missing_rows_by_reason,
+    results_page,
+    run_statuses,
+    shorten_reason,
+    study_statuses,
+)
 from vpdr.reproduce.reproduction import Reproduction, ReproductionResult, count_runs, run_reproduction
 from vpdr.reproduce.run import ExecutionOptions
-from vpdr.reproduce.status import StudyStatus, describe_runs, run_statuses, shorten_reason, study_statuses
 from vpdr.reproduce.studies import (
     ReproduceOptions,
     Study,

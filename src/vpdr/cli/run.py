@@ -12,7 +12,7 @@ import typer
 
 from vpdr.api import run_experiment, run_into
 from vpdr.attacks import AttackCallbacks, AttackConfig, parse_attack_config
-from vpdr.cli.attack import print_attacks
+from vpdr.cli.audit import print_attacks
 from vpdr.cli.output import RunProgress, SweepProgress, console, print_json
 from vpdr.config import Experiment, ExperimentOptions, load_experiment
 from vpdr.errors import InvalidInput

@@ -1,6 +1,6 @@
 """Configs of runs: settings read from TOML and checked before anything starts."""
 
-from vpdr.config.config import RunConfig
+from vpdr.config.config import BenchmarkSection, RunConfig
 from vpdr.config.load import (
     Experiment,
     ExperimentOptions,
@@ -26,7 +26,6 @@ from vpdr.config.rules import (
     selection_config,
     uploads_prototypes,
 )
-from vpdr.config.sections import BenchmarkSection
 
 __all__ = [
     "SYNTHETIC_BENCHMARKS",

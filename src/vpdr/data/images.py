@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from jaxtyping import Int, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from vpdr.data.benchmark import READ_ERRORS, Benchmark, ImageSource, IssueLog, files_digest
+from vpdr.data.benchmark import Benchmark
+from vpdr.data.files import READ_ERRORS, ImageSource, IssueLog, RawDomain, files_digest
+from vpdr.data.split import Indices
 from vpdr.errors import InvalidInput
 from vpdr.io import atomic_writer, cache_key, default_cache_dir, write_error
 from vpdr.validation import not_negative
@@ -255,3 +257,49 @@ def _resize_batch(images: UInt8[Tensor, "b 3 h w"], pixels: int) -> UInt8[Tensor
         return images
     resized = F.interpolate(images.float(), (pixels, pixels), mode="bilinear", antialias=True)
     return resized.round().clamp(0, 255).to(torch.uint8)
+
+
+# Images that a dataset publishes as arrays.
+
+
+LabelledImages: TypeAlias = tuple[np.ndarray, Indices]
+
+
+def make_labelled_images(images: np.ndarray, labels: np.ndarray, classes: int = 10) -> LabelledImages:
+    """Images as bytes with their labels; raises ValueError if they do not fit each other."""
+    labels = labels.reshape(-1).astype(np.int64)
+    if len(images) != len(labels) or len(labels) == 0:
+        raise ValueError(f"{len(images)} images and {len(labels)} labels")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(f"labels from {labels.min()} to {labels.max()}")
+    if images.shape[1] != images.shape[2]:
+        raise ValueError(f"images of {images.shape[1]} x {images.shape[2]}")
+    return _to_uint8(images), labels
+
+
+def _to_uint8(images: np.ndarray) -> np.ndarray:
+    """Grey values from 0 to 255; the input may be bytes, or numbers from 0 or -1 to 1."""
+    if images.dtype == np.uint8:
+        return images
+    low, high = float(images.min()), float(images.max())
+    if not (np.isfinite(low) and np.isfinite(high) and low >= -1 and high <= 255):
+        raise ValueError(f"values from {low:g} to {high:g}")
+    scaled = images if high > 1 else (images + 1) * 127.5 if low < 0 else images * 255.0
+    grey: np.ndarray = np.clip(np.round(scaled), 0, 255).astype(np.uint8)
+    return grey
+
+
+def concat_train_test(
+    train: LabelledImages | None, test: LabelledImages | None, paths: Sequence[Path], issues: IssueLog
+) -> RawDomain | None:
+    """One domain, the test images last; None if one part could not be read."""
+    if train is None or test is None:
+        return None
+    if train[0].shape[1:] != test[0].shape[1:]:
+        issues.error(
+            f"{issues.relative_path(paths[0])}: expected training and test images of one size, "
+            f"got {train[0].shape[1:]} and {test[0].shape[1:]}; download them again"
+        )
+        return None
+    images, labels = np.concatenate([train[0], test[0]]), np.concatenate([train[1], test[1]])
+    return RawDomain(labels=labels, content=ImageArray(images, files_digest(paths)), test_size=len(test[1]))

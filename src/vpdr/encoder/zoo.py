@@ -5,9 +5,11 @@ import io
 import json
 import pickle
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,11 +17,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from vpdr.encoder.adapters import Network
-from vpdr.encoder.backbone import Backbone, BackboneInfo
-from vpdr.encoder.nets.efficientnet_lite import POOLED_DIM, EfficientNetLite
-from vpdr.encoder.nets.resnet import CHANNELS, ResNet
-from vpdr.encoder.nets.transformer import TextEncoder, TextEncoderConfig, VisionTransformer, first_token_pool, mean_pool
+from vpdr.encoder.backbone import Backbone, BackboneInfo, Network
+from vpdr.encoder.efficientnet_lite import POOLED_DIM, EfficientNetLite
 from vpdr.encoder.preprocess import (
     IMAGENET_NORMALISATION,
     INCEPTION_NORMALISATION,
@@ -30,10 +29,12 @@ from vpdr.encoder.preprocess import (
     load_text_preprocessor,
     make_hashing_preprocessor,
 )
+from vpdr.encoder.resnet import CHANNELS, ResNet
+from vpdr.encoder.transformer import TextEncoder, TextEncoderConfig, VisionTransformer, first_token_pool, mean_pool
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.registry import Registry
 from vpdr.rng import Streams
-from vpdr.validation import one_of
+from vpdr.validation import at_least, one_of
 
 RANDOM, HUB_PREFIX = "random", "hub:"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -456,3 +457,82 @@ def convert_state_dict(tensors: Mapping[str, Tensor], rules: KeyRules) -> dict[s
             name = re.sub(pattern, replacement, name)
         converted[name] = tensor
     return converted
+
+
+# Model families for clients with different architectures, read from families.toml.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """The architecture of one client.
+
+    Args:
+        backbone: a name in `BACKBONES`.
+        width: the width of its adapters.
+        hidden: the widths of the hidden layers of its head.
+        projection: a name in `PROJECTIONS`.
+    """
+
+    backbone: str
+    width: int
+    hidden: tuple[int, ...]
+    projection: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFamily:
+    """Architectures that are assigned to clients in turn.
+
+    Args:
+        name: the name in configurations.
+        title: a description in a few words.
+        members: the architectures.
+    """
+
+    name: str
+    title: str
+    members: tuple[ModelSpec, ...]
+
+
+@cache
+def model_families() -> dict[str, ModelFamily]:
+    """All families of families.toml, by name."""
+    families = tomllib.loads(files("vpdr.encoder").joinpath("families.toml").read_text())
+    return {
+        name: ModelFamily(
+            name=name,
+            title=family["title"],
+            members=tuple(
+                ModelSpec(
+                    backbone=member["backbone"],
+                    width=member["width"],
+                    hidden=tuple(member["hidden"]),
+                    projection=family["projection"],
+                )
+                for member in family["members"]
+            ),
+        )
+        for name, family in families.items()
+    }
+
+
+def family_model_spec(name: str, index: int) -> ModelSpec:
+    """The architecture of one client.
+
+    Args:
+        name: the name of the family.
+        index: the index of the client; members are assigned in turn.
+
+    Returns:
+        The member of the family.
+
+    Raises:
+        InvalidInput: the family is unknown, or the index is negative.
+
+    >>> family_model_spec("HtFE4", 6).backbone
+    'vit_tiny'
+    """
+    one_of(tuple(model_families()), family=name)
+    at_least(0, index=index)
+    members = model_families()[name].members
+    return members[index % len(members)]

@@ -1,11 +1,10 @@
 """Builds clients and server from a config, and runs them: in one process, or many runs in parallel."""
 
 from vpdr.federation.benchmarks import ClientSetup, ClientSetups, load_clients, load_selected_clients, model_spec_for
-from vpdr.federation.build import ClientFactory, Federation, build, make_ledger, make_release_config
-from vpdr.federation.run import RunOptions, RunResult, run_federation
+from vpdr.federation.builder import ClientFactory, Federation, build, make_ledger, make_release_config
+from vpdr.federation.rounds import Callbacks, PhaseTimer, RoundUploads, RunState, never_stop, simulate
+from vpdr.federation.run import Job, JobResult, RunOptions, RunResult, make_jobs, run_federation, sweep
 from vpdr.federation.server import Server
-from vpdr.federation.simulate import Callbacks, PhaseTimer, RoundUploads, RunState, never_stop, simulate
-from vpdr.federation.sweep import Job, JobResult, make_jobs, sweep
 
 __all__ = [
     "Callbacks",

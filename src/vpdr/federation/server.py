@@ -29,7 +29,7 @@ class Server:
         weights: the weight of each client in each class; row i belongs to names[i].
 
     >>> from vpdr.config import RunConfig
-    >>> from vpdr.federation.build import build
+    >>> from vpdr.federation import build
     >>> server = build(RunConfig.from_dict({"benchmark": {"kind": "synthetic"}, "model": {"dim": 8}})).server
     >>> server.sample_participants(1) == list(server.names)
     True

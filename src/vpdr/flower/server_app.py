@@ -1,16 +1,455 @@
-"""The Flower server app; its results are files, since Flower returns nothing."""
+"""The nodes of a run on the server: registration, sending requests and collecting replies."""
 
-from collections.abc import Mapping
-from dataclasses import fields
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpdr.config import ExperimentOptions, RunConfig, load_experiment
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment, make_framework
 from vpdr.errors import InvalidInput, VpdrError
-from vpdr.flower.nodes import ServerConfig
-from vpdr.flower.rounds import serve
+from vpdr.federation import Server, build, make_ledger
+from vpdr.flower.messages import RoundReply, RoundRequest, hello_to_record, reply_from_message, request_to_record
+from vpdr.flower.policy import Refusal, RefusalCode
+from vpdr.flower.validation import ReplyMetadata, UploadValidator, parse_metadata
 from vpdr.io import json_bytes, write_atomically
+from vpdr.privacy import Ledger
+from vpdr.records import RunDir, finished_record
+from vpdr.types import Prototypes
 from vpdr.validation import coerce
+
+if TYPE_CHECKING:
+    from flwr.app import Message, RecordDict
+    from flwr.serverapp import Grid
+
+
+POLL_SECONDS = 0.5
+NO_REPLY = "no reply in time"
+
+
+class NotEnoughClients(VpdrError, RuntimeError):
+    """Fewer clients than the run needs; it stops and can be resumed from the last round."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """Settings of the server; the field names are keys of Flower's run config.
+
+    Attributes:
+        clients: number of clients to wait for at the start; 0 waits `patience` seconds for any.
+        minimum: number of valid replies that a round needs.
+        round_timeout: seconds for the replies of one message.
+        patience: seconds for nodes to connect at the start.
+        most_norm: largest accepted norm of an uploaded prototype.
+    """
+
+    clients: int = 0
+    minimum: int = 1
+    round_timeout: float = 3600.0
+    patience: float = 120.0
+    most_norm: float = 1e6
+
+
+@dataclass(slots=True)
+class NodePool:
+    """The nodes of a Flower grid, by client name."""
+
+    grid: "Grid"
+    server_config: ServerConfig
+    nodes: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)  # node id -> reason
+
+    def wait_for_nodes(self, config: RunConfig) -> None:
+        """Wait until enough nodes are registered.
+
+        Raises:
+            NotEnoughClients: fewer than `minimum` after `patience` seconds.
+        """
+        deadline = time.monotonic() + self.server_config.patience
+        expected = max(self.server_config.clients, self.server_config.minimum)
+        while True:
+            self.register_new_nodes(config)
+            if len(self.nodes) >= expected or time.monotonic() >= deadline:
+                break
+            time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+        if len(self.nodes) < self.server_config.minimum:
+            reasons = ", ".join(sorted(set(self.rejected.values()))) or "none"
+            raise NotEnoughClients(
+                f"{len(self.nodes)} clients take part, {self.server_config.minimum} are needed; turned away: {reasons}"
+            )
+
+    def register_new_nodes(self, config: RunConfig) -> None:
+        """Ask new nodes for their client name; a name may move to a new node if the old one is offline."""
+        online = set(self.grid.get_node_ids())
+        new = sorted(node for node in online if self._may_register(node))
+        replies = self._send_and_receive({node: hello_to_record(config) for node in new}, "query")
+        for node in new:
+            try:
+                name = _client_name(replies.get(node))
+            except Refusal as refusal:
+                self.rejected[str(node)] = str(refusal)
+                continue
+            if self.nodes.get(name) in online:
+                self.rejected[str(node)] = "a second node of the same name"
+            else:
+                self.nodes[name] = node
+                self.rejected.pop(str(node), None)
+
+    def _may_register(self, node: int) -> bool:
+        """Whether a node is not registered yet; after `failed` or `busy` it is asked again."""
+        reason = self.rejected.get(str(node), str(RefusalCode.FAILED))
+        return node not in self.nodes.values() and reason.startswith((RefusalCode.FAILED, RefusalCode.BUSY))
+
+    def send_and_collect(self, requests: Mapping[str, RoundRequest]) -> tuple[dict[str, RoundReply], dict[str, str]]:
+        """Send one request per client; returns the replies, and the reasons of missing ones, by name."""
+        online = set(self.grid.get_node_ids())
+        reachable = {name: self.nodes[name] for name in requests if self.nodes.get(name) in online}
+        records = {node: request_to_record(requests[name]) for name, node in reachable.items()}
+        replies = self._send_and_receive(records, "train")
+        received: dict[str, RoundReply] = {}
+        missing = {name: "offline" for name in requests if name not in reachable}
+        for name, node in reachable.items():
+            if node not in replies:
+                missing[name] = NO_REPLY
+                continue
+            try:
+                received[name] = reply_from_message(replies[node])
+            except Refusal as refusal:
+                missing[name] = str(refusal)
+        return received, missing
+
+    def _send_and_receive(self, records: "Mapping[int, RecordDict]", kind: str) -> "dict[int, Message]":
+        """One message to each node; replies are matched by the message they reply to, not by sender."""
+        from flwr.app import Message
+
+        if not records:
+            return {}
+        timeout = self.server_config.round_timeout
+        messages = [Message(content, node, kind, ttl=timeout) for node, content in records.items()]
+        replies = list(self.grid.send_and_receive(messages, timeout=timeout))
+        nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        by_node = {nodes.get(reply.metadata.reply_to_message_id, -1): reply for reply in replies}
+        return {node: reply for node, reply in by_node.items() if node in records}
+
+
+def _client_name(reply: "Message | None") -> str:
+    """The client name in the reply to a hello message."""
+    if reply is None:
+        raise Refusal(RefusalCode.FAILED, NO_REPLY)
+    if reply.has_error():
+        reply_from_message(reply)
+    records = reply.content.config_records
+    name = records["hello"].get("name") if "hello" in records else None
+    if not isinstance(name, str) or not 0 < len(name) < 100:
+        raise Refusal(RefusalCode.BAD_REQUEST, "no name")
+    return name
+
+
+# A run on the server: one message per client and round, aggregation, and a checkpoint after each.
+
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+
+MessageCallback = Callable[[Mapping[str, Any]], None]
+
+EMPTY_METRICS: dict[str, Any] = {
+    "losses": {},
+    "accuracy": {"own": {}, "all": {}},
+    "features": {},
+    "release": {},
+    "epsilon": None,
+    "seconds": {},
+}
+"""The metrics in the record of a client that sends none."""
+
+
+def serve(
+    grid: "Grid",
+    config: RunConfig,
+    out: Path,
+    *,
+    server_config: ServerConfig,
+    resume: bool = False,
+    on_message: MessageCallback = lambda _: None,
+) -> dict[str, Any]:
+    """Run a configuration over a Flower grid.
+
+    Args:
+        grid: the connection to the nodes.
+        config: the run.
+        out: directory of the record, the ledgers and the checkpoint.
+        server_config: timeouts and the number of clients.
+        resume: continue from the checkpoint in `out`.
+        on_message: called with the log entry of each message.
+
+    Returns:
+        The record, as written to `out`.
+
+    Raises:
+        NotEnoughClients: too few clients or valid replies; the run can be resumed.
+    """
+    run_dir = RunDir(out)
+    if resume and run_dir.record_path.exists():
+        return run_dir.read_finished(config)
+    saved = run_dir.checkpoint_to_resume(config, resume=resume)
+    run_dir.create(config)
+    wall_seconds = earlier_seconds = 0.0 if saved is None else float(saved["wall_seconds"])
+    start = time.perf_counter()
+    torch.set_num_threads(config.run.threads)
+    pool = NodePool(grid, server_config)
+    pool.wait_for_nodes(config)
+    if saved is None:
+        state = ServerLoopState(names=tuple(sorted(pool.nodes)))
+    else:
+        state = ServerLoopState.from_state_dict(saved)
+    loop = ServerLoop(config, pool, state)
+    while state.message_index <= config.run.rounds:
+        loop.exchange_once()
+        wall_seconds = earlier_seconds + time.perf_counter() - start
+        checkpoint = {**state.state_dict(), "wall_seconds": wall_seconds}
+        run_dir.save_checkpoint(config, checkpoint, [])  # the ledger files are with the clients
+        on_message(state.message_log[-1])
+    record = finished_record(config, state.rounds, loop.ledgers, wall_seconds)
+    record["exchange"] = loop.exchange_summary()
+    run_dir.save_ledgers(loop.ledgers)
+    run_dir.save_record(record)
+    return record
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerLoopState:
+    """Everything the server needs to continue with the next message."""
+
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    message_index: int = 0  # of the last message
+    names: tuple[str, ...] = ()
+    classes: int = 0
+    server_state: dict[str, Any] = field(default_factory=dict)
+    broadcast: dict[str, Any] = field(default_factory=dict)  # as arrays
+    finetuning_clients: list[str] = field(default_factory=list)  # they opened the round that is closed next
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    last_metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    release_seconds: dict[str, float] = field(default_factory=dict)  # of each client's last release
+    message_log: list[dict[str, Any]] = field(default_factory=list)
+    ledgers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state under the keys of the checkpoint file."""
+        return {key: getattr(self, name) for key, name in _CHECKPOINT_KEYS.items()}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> "ServerLoopState":
+        """The state of a checkpoint; other keys in it are ignored."""
+        values = {name: state[key] for key, name in _CHECKPOINT_KEYS.items()}
+        return cls(**{**values, "names": tuple(values["names"])})
+
+    def ledger(self, config: RunConfig, name: str) -> Ledger:
+        """The receipts that the server has of a client."""
+        if name in self.ledgers:
+            return Ledger.from_state_dict(self.ledgers[name])
+        return make_ledger(config, name)
+
+    def record_reply(self, config: RunConfig, name: str, metadata: ReplyMetadata) -> None:
+        """Store the receipts and metrics of a client."""
+        ledger = self.ledger(config, name)
+        per_round = 2 if config.train.is_private else 1  # a release, and with DP-SGD a training
+        max_entries = config.run.rounds * per_round
+        ledger.entries.extend(metadata.entries[: max_entries - len(ledger.entries)])
+        self.ledgers[name] = ledger.state_dict()
+        seconds = {"prototypes": self.release_seconds.get(name, 0.0), **metadata.metrics.get("seconds", {})}
+        self.last_metrics[name] = {**EMPTY_METRICS, **metadata.metrics, "seconds": seconds}
+        self.release_seconds[name] = metadata.release_seconds  # of the round that is opened now
+
+    def round_record(self, answered: set[str], server_seconds: float) -> dict[str, Any]:
+        """The record of the round that the last message closed; absent clients keep their last metrics."""
+        clients = {}
+        for name in self.names:
+            metrics = self.last_metrics.get(name, EMPTY_METRICS)
+            present = name in answered and name in self.finetuning_clients
+            losses = metrics["losses"] if present else {}
+            clients[name] = {"present": present, **metrics, "losses": losses}
+        return {"round": self.message_index - 1, "clients": clients, "seconds": {"server": server_seconds}}
+
+
+_CHECKPOINT_KEYS = {
+    "run": "run",
+    "hop": "message_index",
+    "names": "names",
+    "classes": "classes",
+    "memory": "server_state",
+    "broadcast": "broadcast",
+    "learners": "finetuning_clients",
+    "rounds": "rounds",
+    "told": "last_metrics",
+    "seconds": "release_seconds",
+    "diary": "message_log",
+    "ledgers": "ledgers",
+}
+"""Key in the checkpoint file -> field of `ServerLoopState`."""
+
+
+class ServerLoop:
+    """The messages of one run."""
+
+    def __init__(self, config: RunConfig, pool: NodePool, state: ServerLoopState) -> None:
+        self.config, self.pool, self.state = config, pool, state
+        self.framework = make_framework(config, config.framework.kind)
+        self.weights: Float[Tensor, "m c"] | None = None
+
+    @property
+    def ledgers(self) -> list[Ledger]:
+        """The receipts of each client."""
+        return [self.state.ledger(self.config, name) for name in self.state.names]
+
+    @property
+    def server(self) -> Server:
+        """The server; until a client has sent the number of classes, it can only sample participants."""
+        state = self.state
+        if self.weights is None or self.weights.shape[1] != state.classes:
+            self.weights = _public_weights(self.config, state.names, state.classes)
+        return Server(
+            config=self.config, framework=self.framework, names=state.names, classes=state.classes, weights=self.weights
+        )
+
+    def exchange_once(self) -> None:
+        """Send one message to each client, close the last round and open the next.
+
+        Raises:
+            NotEnoughClients: no round was closed or opened.
+        """
+        state, index, start = self.state, self.state.message_index + 1, time.perf_counter()
+        is_last = index > self.config.run.rounds
+        present = [] if is_last else self.server.sample_participants(index)
+        self.pool.register_new_nodes(self.config)
+        replies, missing = self.pool.send_and_collect(self._make_requests(index, present))
+        seconds = {"exchange": time.perf_counter() - start}
+        metadata, dropped = self._parse_replies(replies)
+        uploads = self._accept_uploads(replies, metadata, dropped)
+        silent = {name: each.no_upload_reason for name, each in metadata.items() if each.no_upload_reason}
+        self._require_quorum(len(metadata) - len(silent), present, {**missing, **dropped, **silent})
+        state.message_index = index
+        for name, each in metadata.items():
+            state.record_reply(self.config, name, each)
+        if index > 1:
+            server_seconds = state.message_log[-1]["seconds"]["server"]
+            state.rounds.append(state.round_record(set(metadata), server_seconds))
+        state.message_log.append(
+            {
+                "message": index,
+                "answered": len(metadata),
+                "missing": missing,
+                "dropped": dropped,
+                "silent": silent,
+                "seconds": seconds,
+            }
+        )
+        state.finetuning_clients = [name for name in present if name in metadata]
+        start = time.perf_counter()
+        if not is_last:
+            self._aggregate(uploads)
+        seconds["server"] = time.perf_counter() - start
+
+    def _make_requests(self, message_index: int, present: Sequence[str]) -> dict[str, RoundRequest]:
+        """Requests to clients that fine-tune or release, and to those without metrics so far."""
+        requests = {}
+        for name in self.state.names:
+            finetune, release = name in self.state.finetuning_clients, name in present
+            if finetune or release or name not in self.state.last_metrics:
+                requests[name] = RoundRequest(
+                    run=self.state.run,
+                    message_index=message_index,
+                    config=self.config,
+                    finetune=finetune,
+                    release=release,
+                    known_receipts=len(self.state.ledger(self.config, name).entries),
+                    broadcast=self.state.broadcast if finetune else {},
+                )
+        return requests
+
+    def _parse_replies(self, replies: Mapping[str, RoundReply]) -> tuple[dict[str, ReplyMetadata], dict[str, str]]:
+        """Valid metadata by client, and why others are dropped; the majority decides on the classes."""
+        parsed = {name: parse_metadata(reply) for name, reply in replies.items()}
+        valid = {name: metadata for name, metadata in parsed.items() if metadata is not None}
+        dropped = {name: "facts" for name in replies if name not in valid}
+        if not self.state.classes and valid:
+            counts = Counter(metadata.classes for metadata in valid.values())
+            self.state.classes = counts.most_common(1)[0][0]
+        for name, metadata in list(valid.items()):
+            if metadata.classes != self.state.classes:
+                dropped[name] = "number of classes"
+                del valid[name]
+        return valid, dropped
+
+    def _accept_uploads(
+        self, replies: Mapping[str, RoundReply], metadata: dict[str, ReplyMetadata], dropped: dict[str, str]
+    ) -> dict[str, Prototypes]:
+        """Valid uploads by client; a client with an invalid one moves from `metadata` to `dropped`."""
+        validator = UploadValidator(
+            classes=self.state.classes, dim=self.config.model.dim, max_norm=self.pool.server_config.most_norm
+        )
+        accepted = {}
+        for name in list(metadata):
+            upload = replies[name].upload
+            if upload is None:
+                continue
+            reason = validator.reason_to_reject(upload)
+            if reason is None:
+                accepted[name] = upload
+            else:
+                dropped[name] = reason
+                del metadata[name]
+        return accepted
+
+    def _require_quorum(self, valid: int, present: Sequence[str], absent: Mapping[str, str]) -> None:
+        needed = min(self.pool.server_config.minimum, len(present) or len(self.state.finetuning_clients))
+        if valid < needed:
+            reasons = ", ".join(f"{name}: {reason}" for name, reason in sorted(absent.items()))
+            raise NotEnoughClients(
+                f"message {self.state.message_index + 1}: {valid} valid answers, {needed} are needed "
+                f"({reasons}); the run stops here and can be resumed"
+            )
+
+    def _aggregate(self, uploads: Mapping[str, Prototypes]) -> None:
+        state, server = self.state, self.server
+        server_state = state.server_state if state.message_index > 1 else server.init_state()
+        broadcast, state.server_state = server.aggregate(uploads, server_state, state.message_index)
+        state.broadcast = self.framework.pack(broadcast)
+
+    def exchange_summary(self) -> dict[str, Any]:
+        """The record's `exchange`: missing and dropped clients of each message, with reasons."""
+        log = self.state.message_log
+        return {
+            "engine": "flower",
+            "run": self.state.run,
+            "messages": log,
+            "missing": sum(len(entry["missing"]) for entry in log),
+            "dropped": sum(len(entry["dropped"]) for entry in log),
+            "turned_away": sorted(self.pool.rejected.values()),
+            "too_late": sorted(set(self.pool.nodes) - set(self.state.names)),
+        }
+
+
+def _public_weights(config: RunConfig, names: Sequence[str], classes: int) -> Float[Tensor, "m c"]:
+    """Public client weights: uniform, or from the sizes of a benchmark that the server can load."""
+    if config.weights.kind == "uniform" or not classes:
+        return torch.ones(len(names), classes)
+    federation = build(config)
+    rows = {client.id: row for row, client in enumerate(federation.clients)}
+    if not set(names) <= set(rows):
+        raise InvalidInput(f"weights {config.weights.kind} need clients of the run's benchmark, got {list(names)}")
+    return federation.weights[[rows[name] for name in names]]
+
+
+# The Flower server app; its results are files, since Flower returns nothing.
+
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -67,10 +506,10 @@ def load_single_config(source: str, settings: tuple[str, ...] = ()) -> RunConfig
 def parse_server_config(run_config: Mapping[str, Any]) -> ServerConfig:
     """The server settings in Flower's run config."""
     values = {}
-    for field in fields(ServerConfig):
-        key = field.name.replace("_", "-")
+    for each in fields(ServerConfig):
+        key = each.name.replace("_", "-")
         if key in run_config:
-            values[field.name] = coerce(key, run_config[key], field.type)
+            values[each.name] = coerce(key, run_config[key], each.type)
     return ServerConfig(**values)
 
 

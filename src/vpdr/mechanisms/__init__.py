@@ -16,8 +16,7 @@ from vpdr.mechanisms.base import (
 )
 from vpdr.mechanisms.dpsgd import DpSgdConfig, DpSgdTrainer, split_budget_with_training
 from vpdr.mechanisms.igpp import Igpp, NoPrivacy
-from vpdr.mechanisms.rapp import DEFAULT_STAGE_SHARES, Rapp, RappState, StageSchedule, parse_shares
-from vpdr.mechanisms.rapp_projection import ReleaseProjection
+from vpdr.mechanisms.rapp import DEFAULT_STAGE_SHARES, Rapp, RappState, ReleaseProjection, StageSchedule, parse_shares
 from vpdr.mechanisms.vpp import SELECTIONS, NoiseAllocation, SelectionConfig, Vpp, anova_scores, describe_selection
 from vpdr.registry import Registry
 

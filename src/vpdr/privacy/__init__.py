@@ -17,26 +17,31 @@ from vpdr.privacy.accountants import (
     get_accountant,
     pure_epsilons,
 )
-from vpdr.privacy.ledger import (
+from vpdr.privacy.guarantee import (
     DECLARABLE_ENCODERS,
     Adjacency,
-    BudgetExceeded,
     ChargePurpose,
     CountVisibility,
     EncoderKind,
     GuaranteeLevel,
     GuaranteeTerms,
-    Ledger,
-    LedgerEntry,
     NoiseOrigin,
     Receipt,
     SensitivityBasis,
     declared_encoder,
-    entry_from_dict,
-    entry_to_dict,
     parse_enum,
 )
-from vpdr.privacy.ledger_file import FileBackedLedger, LedgerFile, encode_ledger, open_file_ledger
+from vpdr.privacy.ledger import (
+    BudgetExceeded,
+    FileBackedLedger,
+    Ledger,
+    LedgerEntry,
+    LedgerFile,
+    encode_ledger,
+    entry_from_dict,
+    entry_to_dict,
+    open_file_ledger,
+)
 
 __all__ = [
     "ACCOUNTANTS",

@@ -1,213 +1,32 @@
-"""The terms of a guarantee, the receipt of a release, and the ledger that it is charged to."""
+"""The ledger of one client, in memory or on disk: every charge is recorded, and the total may not exceed the budget."""
 
+import fcntl
+import hashlib
+import json
 import math
-import re
+import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from vpdr.errors import InvalidInput, VpdrError
-from vpdr.privacy.accountants import (
-    Accountant,
-    Budget,
-    Event,
-    NotPrivateEvent,
-    event_from_dict,
-    event_to_dict,
-    get_accountant,
+from vpdr.errors import DamagedFile, InvalidInput, VpdrError
+from vpdr.io import write_atomically, write_error
+from vpdr.privacy.accountants import Accountant, Budget, Event, event_from_dict, event_to_dict, get_accountant
+from vpdr.privacy.guarantee import (
+    Adjacency,
+    ChargePurpose,
+    CountVisibility,
+    EncoderKind,
+    GuaranteeLevel,
+    GuaranteeTerms,
+    NoiseOrigin,
+    Receipt,
+    SensitivityBasis,
+    parse_enum,
 )
-
-Kind = TypeVar("Kind", bound=StrEnum)
-
-
-class Adjacency(StrEnum):
-    """The neighbouring relation: which two datasets must be hard to tell apart."""
-
-    REPLACE_SAME_LABEL = "replace-same-label"
-    """One sample is replaced by another of the same class; class counts are public (the paper)."""
-    REPLACE_ONE = "replace-one"
-    """One sample is replaced by any other, its label included; class counts are private."""
-    ADD_REMOVE = "add-remove"
-    """One sample is added or removed; class counts and the size of the dataset are private."""
-
-
-class EncoderKind(StrEnum):
-    """How the encoder that made the features was trained."""
-
-    PUBLIC = "public"
-    """Fixed before any private sample was used."""
-    BROADCAST = "transcript"
-    """A function of what has already been released, such as a server-trained adapter."""
-    PERSONAL = "personal"
-    """Trained on the client's private samples without privacy (the paper)."""
-    DP_TRAINED = "accounted"
-    """Trained on the client's private samples with privacy, every step of it in the same ledger."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> "EncoderKind | None":
-        """Ledgers and policies keep the words of the first version; configs and users write these."""
-        return {"broadcast": cls.BROADCAST, "dp_trained": cls.DP_TRAINED}.get(str(value))
-
-    @property
-    def is_trained_on_private_data(self) -> bool:
-        """Whether it was trained on the client's own samples."""
-        return self in (EncoderKind.PERSONAL, EncoderKind.DP_TRAINED)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether a sample has the same features in every round."""
-        return self is EncoderKind.PUBLIC
-
-
-DECLARABLE_ENCODERS = ("public", "broadcast", "personal")
-"""The kinds that a configuration may declare; DP_TRAINED follows from the ledger alone."""
-
-
-def declared_encoder(name: str) -> EncoderKind:
-    """The kind of encoder that a user declares.
-
-    Raises:
-        InvalidInput: the name of no kind, or of one that cannot be declared.
-    """
-    if name not in (*DECLARABLE_ENCODERS, EncoderKind.BROADCAST):
-        raise InvalidInput(f"unknown encoder: {name!r}; choose one of {', '.join(DECLARABLE_ENCODERS)}")
-    return EncoderKind(name)
-
-
-class ChargePurpose(StrEnum):
-    """What a charge is for."""
-
-    RELEASE = "release"
-    """A release that leaves the client."""
-    TRAINING = "training"
-    """Training steps of the encoder from which features will be released."""
-
-
-class CountVisibility(StrEnum):
-    """Whether the number of samples per class is public."""
-
-    PUBLIC = "public"
-    PRIVATE = "private"
-
-
-class NoiseOrigin(StrEnum):
-    """Where the noise comes from."""
-
-    SYSTEM = "system"
-    """The operating system: nobody can repeat it."""
-    SEEDED = "seeded"
-    """A seed: a simulation, whose level is what secret noise would give."""
-
-
-class SensitivityBasis(StrEnum):
-    """Whether the sensitivity is a proved bound."""
-
-    PROVED = "proved"
-    AS_PUBLISHED = "as published"
-    """The paper states it; a counter-example is known."""
-
-
-class GuaranteeLevel(StrEnum):
-    """The strength of a stated (ε, δ), weakest last."""
-
-    PROVED = "proved"
-    """Holds end to end for the stated adjacency."""
-    CONDITIONAL = "conditional"
-    """Holds only if the personal encoder is taken as fixed: its training is not accounted for."""
-    AS_PUBLISHED = "as published"
-    """The paper's claim; its sensitivity is not a bound."""
-    NONE = "not private"
-    """The data are released without protection."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GuaranteeTerms:
-    """The conditions under which an (ε, δ) holds.
-
-    Args:
-        adjacency: the neighbouring relation.
-        encoder: how the encoder was trained.
-        counts: whether class counts are public.
-        basis: whether the sensitivity is proved.
-        noise: where the noise comes from.
-
-    Strings are converted to enum members; unknown ones raise `InvalidInput`.
-    """
-
-    adjacency: Adjacency
-    encoder: EncoderKind
-    counts: CountVisibility
-    basis: SensitivityBasis
-    noise: NoiseOrigin = NoiseOrigin.SYSTEM
-
-    def __post_init__(self) -> None:
-        for name, kind in _TERM_TYPES.items():
-            object.__setattr__(self, name, parse_enum(kind, getattr(self, name)))
-
-
-_TERM_TYPES: dict[str, type[StrEnum]] = {
-    "adjacency": Adjacency,
-    "encoder": EncoderKind,
-    "counts": CountVisibility,
-    "basis": SensitivityBasis,
-    "noise": NoiseOrigin,
-}
-
-
-def parse_enum(kind: type[Kind], value: object) -> Kind:
-    """The enum member of this value; a member is returned as it is."""
-    try:
-        return kind(str(value))
-    except ValueError:
-        name = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()  # EncoderKind: encoder kind
-        raise InvalidInput(f"{name} must be one of {', '.join(kind)}, got {value!r}") from None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Receipt:
-    """The privacy cost of one release, or of some training steps.
-
-    Args:
-        events: what the accountant adds up.
-        terms: the conditions of the guarantee.
-        purpose: a release, or training of the encoder.
-
-    >>> from vpdr.privacy.accountants import GaussianEvent
-    >>> terms = GuaranteeTerms(
-    ...     adjacency="replace-one", encoder="public", counts="private", basis="proved", noise="system"
-    ... )
-    >>> str(Receipt(events=(GaussianEvent(4.0),), terms=terms).level)
-    'proved'
-    """
-
-    events: tuple[Event, ...]
-    terms: GuaranteeTerms
-    purpose: ChargePurpose = ChargePurpose.RELEASE
-
-    @property
-    def relies_on_training(self) -> bool:
-        """Whether the guarantee holds only if the training of the encoder was charged before."""
-        return self.purpose is ChargePurpose.RELEASE and self.terms.encoder is EncoderKind.DP_TRAINED
-
-    @property
-    def level(self) -> GuaranteeLevel:
-        """The level of the weakest condition.
-
-        A DP-trained encoder counts as proved, because `Ledger.charge` accepts such a release only where the
-        training was charged before.
-        """
-        if any(isinstance(event, NotPrivateEvent) for event in self.events):
-            return GuaranteeLevel.NONE
-        if not self.events:
-            return GuaranteeLevel.PROVED  # nothing was computed from the data
-        if self.terms.basis is SensitivityBasis.AS_PUBLISHED:
-            return GuaranteeLevel.AS_PUBLISHED
-        return GuaranteeLevel.CONDITIONAL if self.terms.encoder is EncoderKind.PERSONAL else GuaranteeLevel.PROVED
-
-
-# The ledger of one client: every charge is recorded, and the total may not exceed the budget.
 
 
 class BudgetExceeded(VpdrError, RuntimeError):
@@ -457,3 +276,163 @@ class Ledger:
         if self.budget is None:
             return math.inf if events else 0.0  # there is no δ at which to state an ε
         return self._accountant.epsilon(events, self.budget.delta)
+
+
+# The ledger on disk.
+
+
+LEDGER_FORMAT, LEDGER_VERSION = "vpdr-ledger", 1
+
+
+class LedgerFile:
+    """A ledger in a file: each charge reads the file, checks, and writes it back under a lock.
+
+    Args:
+        path: the file.
+
+    Guarantee: a charge is on disk before `charge` returns, so a crash can lose an upload but never a
+    charge. A damaged file is refused. A file cannot detect that it was deleted, or replaced by an older copy
+    of itself; keep it where only the client's owner can write.
+
+    >>> import tempfile
+    >>> from vpdr.privacy import Budget
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     file = LedgerFile.create(Path(directory) / "a.json", Ledger(client="a", budget=Budget(1.0, 1e-5)))
+    ...     file.read().epsilon_spent
+    0.0
+    """
+
+    def __init__(self, path: Path) -> None:
+        # a symbolic link must not get a lock of its own
+        self.path = Path(path).resolve()
+
+    @classmethod
+    def create(cls, path: Path, ledger: Ledger) -> "LedgerFile":
+        """Write a new ledger; an existing file is refused, never overwritten."""
+        file = cls(path)
+        with file._lock_file():
+            if file.path.exists():
+                raise InvalidInput(f"{path} already holds a ledger; open it, or give the new one another name")
+            file._write(ledger)
+        return file
+
+    @classmethod
+    def open_or_create(cls, path: Path, ledger: Ledger) -> "LedgerFile":
+        """Open a ledger that was started with the same header, or write a new one.
+
+        Raises:
+            InvalidInput: the file has another header, or lacks entries of `ledger`.
+        """
+        file = cls(path)
+        with file._lock_file():
+            if not file.path.exists():
+                file._write(ledger)
+                return file
+        stored = file.read()
+        if stored.header != ledger.header:
+            raise InvalidInput(
+                f"{path} was started for {stored.client} with {stored.header.description}, now "
+                f"{ledger.client} with {ledger.header.description} is asked for: "
+                "a budget is not changed by asking again"
+            )
+        if stored.entries[: len(ledger.entries)] != ledger.entries:
+            raise InvalidInput(f"{path} lacks releases that were already made: a ledger never forgets")
+        return file
+
+    def read(self) -> Ledger:
+        """The ledger on disk.
+
+        Raises:
+            InvalidInput: the file cannot be read.
+            DamagedFile: its content cannot be trusted.
+        """
+        try:
+            raw = self.path.read_bytes()
+            links = self.path.stat().st_nlink
+        except OSError as error:
+            raise InvalidInput(f"cannot read {self.path}: {error.strerror}") from error
+        if links > 1:
+            raise DamagedFile(f"{self.path} has {links} names (hard links): a ledger must have one; remove the others")
+        return _decode_ledger(raw, self.path)
+
+    def charge(self, receipt: Receipt, *, round: int) -> None:
+        """Record a charge on disk, or refuse it as `Ledger.charge` does; nothing may be released before."""
+        with self._lock_file():
+            ledger = self.read()
+            ledger.charge(receipt, round=round)
+            self._write(ledger)
+
+    def _write(self, ledger: Ledger) -> None:
+        write_atomically(self.path, encode_ledger(ledger), mode=0o600)
+
+    @contextmanager
+    def _lock_file(self) -> Iterator[None]:
+        lock = self.path.with_name(self.path.name + ".lock")
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(slots=True, kw_only=True)
+class FileBackedLedger(Ledger):
+    """A ledger that writes every charge to its file: for clients with noise from the operating system.
+
+    Guarantee: as `LedgerFile`. A checkpoint with fewer entries than the file is accepted, and the file wins;
+    one with more is refused.
+    """
+
+    path: Path
+
+    def charge(self, receipt: Receipt, *, round: int) -> None:
+        """Charge the file, then read the entries back."""
+        file = LedgerFile(self.path)
+        file.charge(receipt, round=round)
+        self.entries = file.read().entries
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Check a checkpoint against the file; the entries of the file stay."""
+        saved, stored = Ledger.from_state_dict(state), LedgerFile(self.path).read()
+        if saved.header != self.header or stored.entries[: len(saved.entries)] != saved.entries:
+            raise InvalidInput(f"{self.path} does not hold the releases of the checkpoint: a ledger never forgets")
+        self.entries = stored.entries
+
+
+def open_file_ledger(ledger: Ledger, path: Path) -> FileBackedLedger:
+    """The same ledger in a file, new or continued."""
+    file = LedgerFile.open_or_create(path, ledger)
+    return FileBackedLedger(**ledger.header.asdict(), entries=file.read().entries, path=file.path)
+
+
+def encode_ledger(ledger: Ledger) -> bytes:
+    """The ledger as the bytes of its file."""
+    body = {"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **ledger.state_dict()}
+    return json.dumps({**body, "seal": _checksum(body)}, indent=1).encode() + b"\n"
+
+
+def _decode_ledger(raw: bytes, path: Path) -> Ledger:
+    refusal = "it is refused, not treated as empty; restore it from a copy or retire this client's data"
+    try:
+        body = json.loads(raw)
+        seal = body.pop("seal")
+        version = body.pop("format"), body.pop("version")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DamagedFile(f"{path} is not a whole ledger file: {refusal}") from error
+    if version != (LEDGER_FORMAT, LEDGER_VERSION):
+        raise DamagedFile(f"{path} has format {version}, expected {(LEDGER_FORMAT, LEDGER_VERSION)}: {refusal}")
+    if seal != _checksum({"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **body}):
+        raise DamagedFile(f"{path} does not match its own checksum: {refusal}")
+    try:
+        return Ledger.from_state_dict(body)
+    except InvalidInput as error:
+        raise DamagedFile(f"{path} cannot be read: {error}; {refusal}") from error
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    """A checksum against damage, not a signature: whoever can write the file can also compute it."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -24,9 +24,8 @@ from vpdr.report.figures import (
     roc_figure,
     run_figures,
 )
-from vpdr.report.findings import describe_comparison, finding_sentences, headline
+from vpdr.report.findings import describe_comparison, finding_sentences, guarantee_section, headline, ledger_tables
 from vpdr.report.format import ATTACK_TITLES, UNNAMED_METHOD, count_noun, duration, seeds_text
-from vpdr.report.guarantee import guarantee_section, ledger_tables
 from vpdr.report.stats import (
     SUMMARY_VERSION,
     LabelledRun,

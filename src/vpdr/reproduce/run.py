@@ -17,6 +17,9 @@ from vpdr.reproduce.metrics import EXTRACTORS, Metrics, validation_accuracy
 from vpdr.reproduce.studies import Study, StudyCell
 from vpdr.types import ProgressCallback, no_progress
 
+RUNS_DIR = "runs"
+TIMED_RUNS_DIR = "runs-timed"  # timed runs are not shared with studies that run in parallel
+
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:

@@ -10,7 +10,7 @@ from typing import Any
 
 from vpdr.report.format import DASH
 from vpdr.report.stats import interval
-from vpdr.reproduce.paper import PaperMetrics, paper_metrics
+from vpdr.reproduce.metrics import PaperMetrics, paper_metrics
 from vpdr.reproduce.run import RunMetrics, SelectedClipNorm, StudyResults, mean_score, select_clip_norm
 from vpdr.reproduce.studies import CellKey, ReproduceOptions, Study, StudyCell, shared_settings
 

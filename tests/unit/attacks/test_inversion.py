@@ -5,12 +5,14 @@ import pytest
 import torch
 from scipy.linalg import sqrtm
 
-from vpdr.attacks.inversion import InversionConfig, invert, one_prototype_per_class
-from vpdr.attacks.inversion_metrics import (
+from vpdr.attacks.inversion import (
+    InversionConfig,
     evaluate_reconstructions,
     frechet_distance,
     frechet_to_class,
+    invert,
     mean_and_covariance,
+    one_prototype_per_class,
     pooled_frechet,
 )
 from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms

@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from tests.unit.attacks.attack_cases import gaussian_shard
-from vpdr.attacks.candidates import MAX_CANDIDATES, sample_candidates
-from vpdr.attacks.likelihood import CandidateFeatures, fit_covariance, membership_log_ratios
-from vpdr.attacks.membership import negative_distance
-from vpdr.attacks.membership_metrics import MembershipScores, membership_result
+from vpdr.attacks.membership import CandidateFeatures, fit_covariance, membership_log_ratios, negative_distance
+from vpdr.attacks.membership_metrics import MAX_CANDIDATES, MembershipScores, membership_result, sample_candidates
 from vpdr.client import Samples, Shard
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vpdr import ClassMeans
 from vpdr.audits import AuditConfig, AuditTarget
-from vpdr.audits.game import make_noise_factory
-from vpdr.audits.request import AuditOptions, request_from_options
+from vpdr.audits.auditor import AuditOptions, request_from_options
+from vpdr.audits.target import make_noise_factory
 from vpdr.client import Client, Samples
 from vpdr.mechanisms import NoiseSource
 from vpdr.privacy import Adjacency

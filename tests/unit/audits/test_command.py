@@ -9,7 +9,7 @@ import torch
 
 from tests.unit.audits.audit_cases import TRAINING
 from tests.unit.federation.conftest import tiny
-from vpdr.audits.request import request_from_run
+from vpdr.audits.auditor import request_from_run
 from vpdr.cli import main
 from vpdr.federation import run_federation
 from vpdr.privacy import LedgerFile, encode_ledger

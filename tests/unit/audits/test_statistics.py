@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from vpdr.audits.result import Claim, violated_point
 from vpdr.audits.statistics import (
+    Claim,
     OperatingPoint,
     ThresholdTest,
     best_tests,
     clopper_pearson_lower,
     clopper_pearson_upper,
     operating_point,
+    violated_point,
 )
 from vpdr.privacy import ACCOUNTANTS, Adjacency, GaussianEvent, GuaranteeLevel, PureEvent, epsilon_from_mu
 

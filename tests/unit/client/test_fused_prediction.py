@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Client, Samples
-from vpdr.client.metrics import predict_all
-from vpdr.client.prediction import (
+from vpdr.client.evaluation import (
     class_coverage,
     fuse_probabilities,
     log_likelihood_ratio,
+    predict_all,
     predict_fused,
     prototype_posterior,
 )

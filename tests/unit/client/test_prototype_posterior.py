@@ -2,7 +2,7 @@
 
 import torch
 
-from vpdr.client.prediction import class_distances, fit_bandwidth
+from vpdr.client.evaluation import class_distances, fit_bandwidth
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
 

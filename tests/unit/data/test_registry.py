@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from vpdr.data import BENCHMARK_SPECS, split_benchmark
-from vpdr.data.benchmark import DomainSpec, RawDomain
+from vpdr.data.files import RawDomain
 from vpdr.data.images import ImageArray
+from vpdr.data.spec import DomainSpec
 from vpdr.data.split import SplitConfig
 from vpdr.errors import InvalidInput
 from vpdr.registry import Registry

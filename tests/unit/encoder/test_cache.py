@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from vpdr.encoder import Backbone, cache, cached_pooled_features, load_backbone
-from vpdr.encoder.cache import feature_cache_key
+from vpdr.encoder import Backbone, cached_pooled_features, load_backbone
+from vpdr.encoder.backbone import feature_cache_key
 from vpdr.errors import InvalidInput
-from vpdr.io import default_cache_dir
+from vpdr.io import default_cache_dir, save_arrays
 
 
 @pytest.fixture
@@ -84,19 +84,19 @@ def test_the_key_of_texts_depends_on_their_tokens(minilm, tmp_path):
 
 
 def test_an_interrupted_computation_continues_after_its_last_complete_chunk(tmp_path, lite0, monkeypatch):
-    monkeypatch.setattr(cache, "CHUNK_SIZE", 2)
+    monkeypatch.setattr("vpdr.encoder.backbone.CHUNK_SIZE", 2)
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     first, reports = make_counting(lite0), []
 
     def record(done, total):
         reports.append((done, total))
 
-    monkeypatch.setattr(cache, "save_arrays", once_then_fail(cache.save_arrays))
+    monkeypatch.setattr("vpdr.encoder.backbone.save_arrays", once_then_fail(save_arrays))
     with pytest.raises(KeyboardInterrupt):
         cached_pooled_features(first, images, cache_dir=tmp_path, progress=record)
     assert first.calls == [2, 2]
     monkeypatch.undo()
-    monkeypatch.setattr(cache, "CHUNK_SIZE", 2)
+    monkeypatch.setattr("vpdr.encoder.backbone.CHUNK_SIZE", 2)
     second = make_counting(lite0)
     features = cached_pooled_features(second, images, cache_dir=tmp_path, progress=record)
     assert second.calls == [2, 1]

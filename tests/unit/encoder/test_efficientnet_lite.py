@@ -5,7 +5,7 @@ from sklearn.datasets import load_sample_image
 
 from tests.unit.encoder.conftest import full_batch
 from vpdr.encoder import load_backbone
-from vpdr.encoder.nets.efficientnet_lite import SameConv
+from vpdr.encoder.efficientnet_lite import SameConv
 from vpdr.errors import InvalidInput
 
 PALACE, DAISY = 698, 985

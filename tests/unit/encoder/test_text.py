@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, stream
 from vpdr.encoder import TokenInputs, load_backbone
-from vpdr.encoder.nets.transformer import TextEncoder
+from vpdr.encoder.transformer import TextEncoder
 from vpdr.encoder.zoo import BACKBONES, convert_state_dict, find_installed_weights
 from vpdr.errors import InvalidInput
 

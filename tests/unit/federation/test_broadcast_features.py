@@ -12,9 +12,9 @@ from tests.unit.federation.test_simulate import final
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.attacks.base import ADVERSARY_ENCODERS, adversary_features
 from vpdr.attacks.spaces import EmbeddingSpace, adversary_feature_map
-from vpdr.federation.build import build
+from vpdr.federation.builder import build
+from vpdr.federation.rounds import Callbacks, simulate
 from vpdr.federation.run import RunOptions, run_federation
-from vpdr.federation.simulate import Callbacks, simulate
 from vpdr.records import UploadStore
 
 ON_PATH = ("framework.kind=mpft", "release.encoder=broadcast", "framework.mpft.server_lr=0.05")

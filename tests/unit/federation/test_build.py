@@ -8,7 +8,7 @@ import torch
 
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Samples, Shard
-from vpdr.federation.build import build
+from vpdr.federation.builder import build
 from vpdr.federation.run import RunOptions, run_federation
 from vpdr.privacy import ACCOUNTANTS, BudgetExceeded, LedgerFile
 from vpdr.rng import Streams

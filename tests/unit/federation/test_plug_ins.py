@@ -9,7 +9,7 @@ import pytest
 from tests.unit.federation.conftest import tiny
 from tests.unit.federation.test_simulate import final
 from vpdr.config import RunConfig
-from vpdr.federation.build import build
+from vpdr.federation.builder import build
 from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig
 from vpdr.regulariser import REGULARISERS, NoRegularisation
 

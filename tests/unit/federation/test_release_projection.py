@@ -6,7 +6,7 @@ import torch
 from tests.unit.federation.conftest import tiny
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.encoder import model_families
-from vpdr.federation.build import ClientFactory, make_mechanism
+from vpdr.federation.builder import ClientFactory, make_mechanism
 from vpdr.mechanisms import ReleaseProjection
 from vpdr.rng import Streams
 

@@ -8,9 +8,9 @@ import torch
 
 from tests.unit.federation.conftest import timeless, tiny
 from vpdr.errors import DamagedFile, InvalidInput
-from vpdr.federation.build import build
+from vpdr.federation.builder import build
+from vpdr.federation.rounds import initial_run_state, simulate
 from vpdr.federation.run import RunOptions, run_federation
-from vpdr.federation.simulate import initial_run_state, simulate
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.records import finished_record, read_record
 

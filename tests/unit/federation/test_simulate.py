@@ -9,8 +9,8 @@ from tests.unit.federation.conftest import tiny
 from vpdr.client import Shard
 from vpdr.config import RunConfig
 from vpdr.federation.benchmarks import ClientSetups, load_clients
-from vpdr.federation.build import build
-from vpdr.federation.simulate import participating_clients, simulate
+from vpdr.federation.builder import build
+from vpdr.federation.rounds import participating_clients, simulate
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.privacy import GuaranteeLevel
 from vpdr.records import finished_record
@@ -92,7 +92,7 @@ def test_odd_clients_work_in_all_frameworks(framework, mechanism, release, monke
         "regulariser.kind=dcr",
         "run.rounds=2",
     )
-    monkeypatch.setattr("vpdr.federation.build.load_clients", odd_clients)
+    monkeypatch.setattr("vpdr.federation.builder.load_clients", odd_clients)
     record = final(config)
     for client in record["rounds"][-1]["clients"].values():
         assert 0 <= client["accuracy"]["all"]["framework"] <= 1

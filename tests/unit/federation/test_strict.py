@@ -10,9 +10,9 @@ from tests.unit.federation.conftest import timeless, tiny
 from tests.unit.federation.test_repeatability import StopAfter, record_of
 from vpdr.client import Samples, Shard
 from vpdr.errors import InvalidInput
-from vpdr.federation.build import build
+from vpdr.federation.builder import build
+from vpdr.federation.rounds import simulate
 from vpdr.federation.run import RunOptions, run_federation
-from vpdr.federation.simulate import simulate
 from vpdr.frameworks import FRAMEWORKS
 
 SHARING = [name for name in FRAMEWORKS if name != "local"]

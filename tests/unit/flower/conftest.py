@@ -11,11 +11,10 @@ from tests.unit.federation.conftest import timeless
 from tests.unit.federation.conftest import tiny as tiny
 from vpdr.config import RunConfig
 from vpdr.flower.client_app import client_app
-from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.messages import RoundRequest
-from vpdr.flower.nodes import ServerConfig
 from vpdr.flower.owner import NodeStore
-from vpdr.flower.simulation import create_simulated_nodes
+from vpdr.flower.server_app import ServerConfig
+from vpdr.flower.simulation import InProcessGrid, create_simulated_nodes
 from vpdr.privacy import LedgerFile
 
 

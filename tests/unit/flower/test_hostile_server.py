@@ -17,10 +17,10 @@ from tests.unit.flower.conftest import (
     tiny,
 )
 from vpdr.flower.client_app import client_app
-from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.messages import RoundRequest, decompress_json, hello_to_record, reply_from_message, request_to_record
 from vpdr.flower.owner import NodeStore
 from vpdr.flower.policy import RefusalCode
+from vpdr.flower.simulation import InProcessGrid
 
 BAD = {
     "epsilon 100": (make_request(tiny("budget.epsilon=100")), "epsilon"),
@@ -166,7 +166,7 @@ def test_a_broadcast_does_not_ask_whether_a_class_is_there(tmp_path: Path, label
     assert not reply_to(store, make_finetune_request(config, teacher())).has_error()
 
 
-@pytest.mark.parametrize("place", ["vpdr.client.Client.finetune", "vpdr.client.metrics.accuracy_by_predictor"])
+@pytest.mark.parametrize("place", ["vpdr.client.Client.finetune", "vpdr.client.evaluation.accuracy_by_predictor"])
 def test_an_error_in_training_does_not_show_in_the_reply(tmp_path: Path, monkeypatch, place: str) -> None:
     config = tiny("release.encoder=public")
     store = make_store(tmp_path, config)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vpdr.flower import PrototypePrivacyMod
-from vpdr.flower.grid import InProcessGrid
+from vpdr.flower.simulation import InProcessGrid
 from vpdr.mechanisms import Igpp
 from vpdr.privacy import Budget, Ledger, LedgerFile
 

@@ -10,11 +10,9 @@ from tests.unit.flower.conftest import FaultyGrid, edit_policy, make_server_conf
 from vpdr.errors import InvalidInput
 from vpdr.federation import run_federation
 from vpdr.flower.client_app import client_app
-from vpdr.flower.grid import InProcessGrid
 from vpdr.flower.messages import compress_json, decompress_json, reply_from_message
-from vpdr.flower.nodes import NotEnoughClients, ServerConfig
-from vpdr.flower.rounds import serve
-from vpdr.flower.simulation import create_simulated_nodes
+from vpdr.flower.server_app import NotEnoughClients, ServerConfig, serve
+from vpdr.flower.simulation import InProcessGrid, create_simulated_nodes
 from vpdr.report.html import write_run_report
 
 

@@ -14,12 +14,9 @@ from tests.unit.federation.conftest import TINY, timeless
 from tests.unit.flower.conftest import tiny
 from vpdr.cli import main
 from vpdr.errors import InvalidInput
-from vpdr.flower.deploy.deployment import Deployment, write_app
-from vpdr.flower.deploy.keys import Keys
-from vpdr.flower.deploy.processes import ProcessFailed, ProcessGroup, free_ports, wait_for_port
-from vpdr.flower.nodes import ServerConfig
+from vpdr.flower.deployment import Deployment, Keys, ProcessFailed, ProcessGroup, free_ports, wait_for_port, write_app
 from vpdr.flower.policy import read_policy
-from vpdr.flower.server_app import load_single_config, parse_server_config, server_app
+from vpdr.flower.server_app import ServerConfig, load_single_config, parse_server_config, server_app
 from vpdr.flower.simulation import create_simulated_nodes
 
 SETTINGS = [part for setting in TINY for part in ("--set", setting)]
@@ -42,7 +39,7 @@ def test_an_app_folder_is_ready_to_run(tmp_path: Path, capsys) -> None:
 
 
 def test_the_app_folder_runs(tmp_path: Path, monkeypatch) -> None:
-    from vpdr.flower.grid import InProcessGrid
+    from vpdr.flower.simulation import InProcessGrid
 
     config = tiny("run.rounds=1")
     write_app(tmp_path / "app", config)
@@ -61,8 +58,8 @@ def test_the_app_folder_runs(tmp_path: Path, monkeypatch) -> None:
 
 def test_a_run_that_fails_says_so_in_a_file(tmp_path: Path) -> None:
     from vpdr.flower.client_app import client_app
-    from vpdr.flower.grid import InProcessGrid
-    from vpdr.flower.nodes import NotEnoughClients
+    from vpdr.flower.server_app import NotEnoughClients
+    from vpdr.flower.simulation import InProcessGrid
 
     write_app(tmp_path / "app", tiny())
     grid = InProcessGrid(client_app(), create_simulated_nodes(tiny("run.rounds=1"), tmp_path / "nodes"))
@@ -188,6 +185,6 @@ def test_a_deployment_of_another_plan_is_refused(tmp_path: Path) -> None:
 
 
 def test_flower_is_imported_only_where_it_is_used() -> None:
-    code = "import vpdr.cli.main, vpdr.flower, sys; print('flwr' in sys.modules)"
+    code = "import vpdr.cli, vpdr.flower, sys; print('flwr' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

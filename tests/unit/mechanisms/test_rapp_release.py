@@ -8,8 +8,7 @@ from tests.unit.mechanisms.rapp_cases import anchors, make_rapp, release_context
 from vpdr import Adjacency, Budget, Ledger
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import ReleaseProjection
-from vpdr.mechanisms.rapp import RappState, estimate_counts
-from vpdr.mechanisms.rapp_projection import default_release_dim
+from vpdr.mechanisms.rapp import RappState, default_release_dim, estimate_counts
 from vpdr.privacy import CountVisibility, EncoderKind, GuaranteeLevel
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams

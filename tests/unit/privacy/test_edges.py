@@ -15,8 +15,8 @@ from vpdr import Adjacency, Budget, EncoderKind, Ledger, LedgerFile
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.privacy import ACCOUNTANTS, BudgetExceeded, GaussianEvent, GuaranteeLevel, GuaranteeTerms, PureEvent, Receipt
 from vpdr.privacy.accountants import RepeatedEvent, event_from_dict
-from vpdr.privacy.ledger import declared_encoder
-from vpdr.privacy.ledger_file import open_file_ledger
+from vpdr.privacy.guarantee import declared_encoder
+from vpdr.privacy.ledger import open_file_ledger
 
 EXACT, JOINT = ACCOUNTANTS["exact"], ACCOUNTANTS["joint"]
 

@@ -11,7 +11,14 @@ import pytest
 from vpdr import Adjacency, Budget, BudgetExceeded, Ledger, LedgerFile
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.privacy import ACCOUNTANTS, GaussianEvent, NotPrivateEvent, PureEvent
-from vpdr.privacy.ledger import CountVisibility, EncoderKind, GuaranteeLevel, GuaranteeTerms, Receipt, SensitivityBasis
+from vpdr.privacy.guarantee import (
+    CountVisibility,
+    EncoderKind,
+    GuaranteeLevel,
+    GuaranteeTerms,
+    Receipt,
+    SensitivityBasis,
+)
 
 BUDGET, ROUNDS = Budget(1.0, 1e-5), 20
 TERMS = GuaranteeTerms(

@@ -10,7 +10,7 @@ from tests.unit.reproduce.study_cases import SMALL, SMALL_OPTIONS
 from vpdr.cli import main
 from vpdr.errors import InvalidInput
 from vpdr.federation import Job, JobResult, sweep
-from vpdr.federation import sweep as sweep_module
+from vpdr.federation import run as federation_run
 from vpdr.reproduce import run as run_module
 from vpdr.reproduce.reproduction import Reproduction
 from vpdr.reproduce.run import is_finished
@@ -31,7 +31,7 @@ def reproduce(out: Path, *options: str, name: str = "fig-budget", jobs: int = 1)
 def failing_methods(monkeypatch):
     """The methods whose runs fail; tests add and remove them."""
     methods: set[str] = set()
-    original = sweep_module.run_federation
+    original = federation_run.run_federation
 
     def run_or_fail(config, out, **options):
         name = "vpdr-random" if config.mechanism.selection == "random" else config.mechanism.kind
@@ -39,7 +39,7 @@ def failing_methods(monkeypatch):
             raise RuntimeError("the disk\nis on fire")
         return original(config, out, **options)
 
-    monkeypatch.setattr(sweep_module, "run_federation", run_or_fail)
+    monkeypatch.setattr(federation_run, "run_federation", run_or_fail)
     return methods
 
 
@@ -159,5 +159,5 @@ def test_a_second_interrupt_ends_the_command(tmp_path: Path, monkeypatch) -> Non
     def interrupted(*_, **__) -> JobResult:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep_module, "run_federation", interrupted)
+    monkeypatch.setattr(federation_run, "run_federation", interrupted)
     assert reproduce(tmp_path, "--quiet") == 130

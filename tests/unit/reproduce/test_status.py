@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.reproduce.study_cases import SMALL
 from vpdr.cli import main
+from vpdr.reproduce.pages import shorten_reason
 from vpdr.reproduce.reproduction import Reproduction, run_reproduction
 from vpdr.reproduce.run import ExecutionOptions
-from vpdr.reproduce.status import shorten_reason
 from vpdr.reproduce.studies import ReproduceOptions
 
 

@@ -7,8 +7,7 @@ import pytest
 from vpdr.config import read_builtin
 from vpdr.errors import InvalidInput
 from vpdr.reproduce.figures import FIGURES
-from vpdr.reproduce.metrics import EXTRACTORS
-from vpdr.reproduce.paper import paper_metrics
+from vpdr.reproduce.metrics import EXTRACTORS, paper_metrics
 from vpdr.reproduce.reproduction import count_runs
 from vpdr.reproduce.studies import (
     CellKey,

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vpdr.encoder.adapters import AdapterSite, BlockAdapters, Network, apply_block_adapter
+from vpdr.encoder.backbone import AdapterSite, BlockAdapters, Network, apply_block_adapter
 
 CHANNELS = (64, 128, 256, 512)
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from vpdr.data.benchmark import IssueLog, RawDomain
-from vpdr.data.readers._common import LabelledImages, concat_train_test, find_file, make_labelled_images
+from vpdr.data.files import IssueLog, RawDomain, find_file
+from vpdr.data.images import LabelledImages, concat_train_test, make_labelled_images
+from vpdr.data.spec import BenchmarkSpec, DomainSpec
+from vpdr.data.split import SplitConfig
 
 _BATCH_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 _SIZE, _RECORD_SIZE = 32, 3 * 32 * 32 + 1
@@ -92,3 +94,19 @@ def _planes_to_images(planes: np.ndarray, labels: np.ndarray) -> LabelledImages:
 
 
 _FORMATS = {"": _read_pickle, ".bin": _read_binary}
+
+
+# One pool of small photographs, for label skew.
+CIFAR10 = BenchmarkSpec(
+    name="cifar10",
+    title="CIFAR-10",
+    modality="image",
+    domains=(DomainSpec(name="cifar10", title="CIFAR-10", train=(5_000,) * 10, test=(1_000,) * 10),),
+    class_names=(*("airplane", "automobile", "bird", "cat", "deer"), *("dog", "frog", "horse", "ship", "truck")),
+    expected_files="cifar-10-batches-py/ (data_batch_1 to 5, test_batch) or cifar-10-batches-bin/ (*.bin)",
+    download_info="https://www.cs.toronto.edu/~kriz/cifar.html",
+    licence="none stated; its authors ask to be cited (Krizhevsky, 2009)",
+    split_config=SplitConfig(skew="pooled", clients=20),
+    allow_flip=True,
+    read_domain=read_cifar,
+)

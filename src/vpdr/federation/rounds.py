@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from vpdr.client import Client, evaluate_client
-from vpdr.federation.build import Federation
+from vpdr.federation.builder import Federation
 from vpdr.frameworks import FrameworkState
 from vpdr.types import Prototypes
 

@@ -9,12 +9,10 @@ from typing import Annotated
 import click
 import typer
 
-from vpdr.cli.attack import attack
-from vpdr.cli.audit import doctor, run_audit
-from vpdr.cli.calibrate import calibrate
+from vpdr.cli.audit import attack, doctor, run_audit
+from vpdr.cli.budget import calibrate, ledger
 from vpdr.cli.data import data
 from vpdr.cli.flower import flower
-from vpdr.cli.ledger import ledger
 from vpdr.cli.reproduce import list_results, reproduce, results
 from vpdr.cli.run import run
 from vpdr.errors import VpdrError

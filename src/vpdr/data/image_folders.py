@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vpdr.data.benchmark import IssueLog, RawDomain
+from vpdr.data.files import MAX_DEPTH, IssueLog, RawDomain, find_directory, is_visible
 from vpdr.data.images import ImageFiles
-from vpdr.data.readers._common import MAX_DEPTH, find_directory, is_visible
+from vpdr.data.spec import BenchmarkSpec, DomainSpec
+from vpdr.data.split import SplitConfig
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff")
 
@@ -123,3 +124,67 @@ def _canonical_names(names: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 def _normalise_name(name: str) -> str:
     return name.lower().replace(" ", "_").replace("-", "_")
+
+
+# Ten office objects in four domains; each class with its other directory names.
+_OFFICE_CALTECH_CLASSES = {
+    "backpack": ("back_pack",),
+    "bike": ("touring_bike",),
+    "calculator": (),
+    "headphones": ("head_phones",),
+    "keyboard": ("computer_keyboard",),
+    "laptop": ("laptop_computer", "laptop_101"),
+    "monitor": ("computer_monitor",),
+    "mouse": ("computer_mouse",),
+    "mug": ("coffee_mug",),
+    "projector": ("video_projector",),
+}
+
+OFFICE_CALTECH = BenchmarkSpec(
+    name="office_caltech",
+    title="Office-Caltech-10",
+    modality="image",
+    domains=(
+        DomainSpec(name="amazon", title="Amazon", train=(92, 82, 94, 99, 100, 100, 99, 100, 94, 98)),
+        DomainSpec(name="caltech", title="Caltech", train=(151, 110, 100, 138, 85, 128, 133, 94, 87, 97)),
+        DomainSpec(name="dslr", title="DSLR", train=(12, 21, 12, 13, 10, 24, 22, 12, 8, 23)),
+        DomainSpec(name="webcam", title="Webcam", train=(29, 21, 31, 27, 27, 30, 43, 30, 27, 30)),
+    ),
+    class_names=tuple(_OFFICE_CALTECH_CLASSES),
+    expected_files="<domain>/<class>/*.jpg with the domains amazon, caltech (or caltech10), dslr and webcam",
+    download_info="https://github.com/ZhangJUJU/OfficeCaltechDomainAdaptation (images/)",
+    licence="none stated; from Office-31 and Caltech-256, for research",
+    split_config=SplitConfig(train_fraction=0.3),
+    allow_flip=True,
+    read_domain=ImageFolderReader(
+        domains={"amazon": (), "caltech": ("caltech10", "caltech_10"), "dslr": (), "webcam": ()},
+        classes=_OFFICE_CALTECH_CLASSES,
+    ),
+)
+
+
+# Seven classes as photographs, paintings, cartoons and sketches.
+_PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+
+PACS = BenchmarkSpec(
+    name="pacs",
+    title="PACS",
+    modality="image",
+    domains=(
+        DomainSpec(name="photo", title="Photo", train=(189, 202, 182, 186, 199, 280, 432)),
+        DomainSpec(name="art_painting", title="Art", train=(379, 255, 285, 184, 201, 295, 449)),
+        DomainSpec(name="cartoon", title="Cartoon", train=(389, 457, 346, 135, 324, 288, 405)),
+        DomainSpec(name="sketch", title="Sketch", train=(772, 740, 753, 608, 816, 80, 160)),
+    ),
+    class_names=_PACS_CLASSES,
+    expected_files="<domain>/<class>/*.jpg with the domains photo, art_painting (or art), cartoon and "
+    "sketch; train and test directories above or below a domain are read as one",
+    download_info="https://domaingeneralization.github.io (Li et al., 2017)",
+    licence="none stated; for research",
+    split_config=SplitConfig(train_fraction=0.3),
+    allow_flip=True,
+    read_domain=ImageFolderReader(
+        domains={"photo": (), "art_painting": ("art",), "cartoon": (), "sketch": ()},
+        classes=dict.fromkeys(_PACS_CLASSES, ()),
+    ),
+)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vpdr.encoder.adapters import AdapterSite, BlockAdapters, Network, apply_block_adapter
+from vpdr.encoder.backbone import AdapterSite, BlockAdapters, Network, apply_block_adapter
 
 VIT_PATCH, VIT_GRID, VIT_DEPTH, VIT_EPS = 16, 14, 12, 1e-12
 MIN_SLICE_SIZE, MAX_SLICES = 32, 8  # of a batch of texts

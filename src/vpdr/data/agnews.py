@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vpdr.data.benchmark import IssueLog, RawDomain, read_decompressed
-from vpdr.data.readers._common import find_file
+from vpdr.data.files import IssueLog, RawDomain, find_file, read_decompressed
+from vpdr.data.spec import BenchmarkSpec, DomainSpec
+from vpdr.data.split import SplitConfig
 
 _LABEL_COLUMNS = ("label", "class", "class index", "class_index", "category", "labels")
 _TEXT_COLUMNS = ("title", "description", "text", "content")
@@ -172,3 +173,20 @@ def _decode_line(line: bytes) -> tuple[str, str]:
             except UnicodeDecodeError:
                 continue
     raise ValueError("undecodable characters")
+
+
+# Four topics of short news texts.
+AGNEWS = BenchmarkSpec(
+    name="agnews",
+    title="AG News",
+    modality="text",
+    domains=(DomainSpec(name="agnews", title="AG News", train=(30_000,) * 4, test=(1_900,) * 4),),
+    class_names=("world", "sports", "business", "sci/tech"),
+    expected_files="a train and a test file, *.csv or *.csv.gz, with or without a header: "
+    "label (0-3 or 1-4) and text, or label, title and description",
+    download_info="https://github.com/mhjabreel/CharCnn_Keras (data/ag_news_csv), or fancyzhx/ag_news on the hub",
+    licence="for research and other non-commercial use",
+    split_config=SplitConfig(skew="pooled", clients=20),
+    allow_flip=False,
+    read_domain=read_agnews,
+)

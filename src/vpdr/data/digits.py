@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vpdr.data.benchmark import IssueLog, RawDomain, read_decompressed
-from vpdr.data.readers._common import LabelledImages, concat_train_test, find_file, make_labelled_images
-from vpdr.data.readers.image_folders import read_train_test_directories
+from vpdr.data.files import IssueLog, RawDomain, find_file, read_decompressed
+from vpdr.data.image_folders import read_train_test_directories
+from vpdr.data.images import LabelledImages, concat_train_test, make_labelled_images
+from vpdr.data.spec import BenchmarkSpec, DomainSpec
+from vpdr.data.split import SplitConfig
 from vpdr.errors import InvalidInput
 
 TrainTestImages = tuple[LabelledImages, LabelledImages]
@@ -154,3 +156,44 @@ def _report_missing(name: str, what: str, issues: IssueLog) -> RawDomain | None:
 
 
 _DOMAIN_READERS = {"mnist": _read_mnist, "usps": _read_usps, "svhn": _read_svhn, "syn": _read_syn}
+
+
+# Ten digits; each of the four domains is a public dataset of its own.
+DIGITS = BenchmarkSpec(
+    name="digits",
+    title="Digits",
+    modality="image",
+    domains=(
+        DomainSpec(
+            name="mnist",
+            title="MNIST",
+            train=(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+            test=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+        ),
+        DomainSpec(
+            name="usps",
+            title="USPS",
+            train=(1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644),
+            test=(359, 264, 198, 166, 200, 160, 170, 147, 166, 177),
+        ),
+        DomainSpec(
+            name="svhn",
+            title="SVHN",
+            train=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659),
+            test=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595),
+        ),
+        DomainSpec(name="syn", title="Synthetic Digits", train=(10_000,), test=(2_000,)),
+    ),
+    class_names=tuple(str(digit) for digit in range(10)),
+    expected_files="MNIST: the four idx files (.gz or not) or mnist*.npz; "
+    "USPS: usps*.h5, usps*.npz or usps.bz2 and usps.t.bz2; SVHN: train_32x32.mat and test_32x32.mat; "
+    "Synthetic Digits: imgs_train/0..9/* and imgs_valid/0..9/*; anywhere up to three directories deep",
+    download_info="MNIST: https://ossci-datasets.s3.amazonaws.com/mnist; USPS: "
+    "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps; SVHN: "
+    "http://ufldl.stanford.edu/housenumbers (format 2); Synthetic Digits: the set of 12,000 images on "
+    "https://www.kaggle.com/datasets/prasunroy/synthetic-digits",
+    licence="MNIST: CC BY-SA 3.0; SVHN: non-commercial use; the others state none that we know of",
+    split_config=SplitConfig(train_fraction=0.1),
+    allow_flip=False,
+    read_domain=read_digits,
+)

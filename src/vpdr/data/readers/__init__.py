@@ -1,1 +1,0 @@
-"""Readers of the public datasets in their published file formats; no file is trusted."""

@@ -1,1 +1,0 @@
-"""Certificates, processes and app directories for Flower deployments; imports no Flower."""

@@ -1,0 +1,453 @@
+"""TLS certificates and node keys of one deployment; secret files are readable by their owner only."""
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vpdr.config import RunConfig
+from vpdr.errors import InvalidInput, VpdrError
+from vpdr.flower.server_app import DONE_FILE, ServerConfig, load_single_config
+from vpdr.flower.simulation import create_simulated_nodes
+from vpdr.io import dump_toml, write_atomically, write_error
+from vpdr.records import read_record
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate, GeneralName, KeyUsage
+
+
+VALIDITY_DAYS = 30  # longer deployments should use certificates of their own authority
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A directory with a certificate authority, a server certificate and one key pair per node."""
+
+    directory: Path
+
+    @property
+    def ca_certificate(self) -> Path:
+        """The certificate of the authority, with which nodes and users verify the server."""
+        return self.directory / "ca.crt"
+
+    @property
+    def server_certificate(self) -> Path:
+        """The certificate of the server."""
+        return self.directory / "server.pem"
+
+    @property
+    def server_key(self) -> Path:
+        """The private key of the server."""
+        return self.directory / "server.key"
+
+    def node_key(self, name: str) -> Path:
+        """The private key of a node; the public key has the suffix .pub."""
+        return self.directory / name
+
+    def make(self, hosts: Sequence[str], nodes: Sequence[str]) -> None:
+        """Write the server certificate for these hosts and the keys of these nodes, unless they exist."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if hosts and not self.server_certificate.exists():
+            self._make_certificates(hosts)
+        for node in nodes:
+            if not self.node_key(node).exists():
+                self.make_node_key(node)
+
+    def make_node_key(self, name: str) -> None:
+        """Write a P-384 key pair in OpenSSH format, as Flower needs it; the node must still be registered."""
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+        key = _new_key()
+        secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        write_atomically(self.node_key(name), secret, mode=0o600)
+        write_atomically(self.directory / f"{name}.pub", public + b"\n")
+
+    def _make_certificates(self, hosts: Sequence[str]) -> None:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        ca_key, server_key = _new_key(), _new_key()
+        ca_certificate = _certificate("vpdr", ca_key, ca_key, "vpdr")
+        server_certificate = _certificate(hosts[0], server_key, ca_key, "vpdr", hosts)
+        secret = server_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        write_atomically(self.ca_certificate, ca_certificate.public_bytes(Encoding.PEM))
+        write_atomically(self.server_key, secret, mode=0o600)
+        write_atomically(self.server_certificate, server_certificate.public_bytes(Encoding.PEM))
+
+
+def _new_key() -> "EllipticCurvePrivateKey":
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _certificate(
+    name: str, key: "EllipticCurvePrivateKey", signer: "EllipticCurvePrivateKey", issuer: str, hosts: Sequence[str] = ()
+) -> "Certificate":
+    """A certificate for these hosts; without hosts, one of an authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import NameOID
+
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=VALIDITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=not hosts, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    )
+    if hosts:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_alternative_name(host) for host in hosts]), critical=False
+        )
+    else:
+        builder = builder.add_extension(_ca_key_usage(), critical=True)
+    return builder.sign(signer, hashes.SHA384())
+
+
+def _alternative_name(host: str) -> "GeneralName":
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _ca_key_usage() -> "KeyUsage":
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        key_cert_sign=True,
+        crl_sign=True,
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+# The processes of a deployment: environment, start and stop, logs and ports.
+
+
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
+OFFLINE_VARIABLES = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "HF_HUB_OFFLINE": "1",
+}
+"""Environment variables against telemetry, update checks and package installation by Flower and Ray."""
+
+
+def go_offline() -> None:
+    """Set `OFFLINE_VARIABLES` where they are not set; call it before Flower is imported."""
+    for name, value in OFFLINE_VARIABLES.items():
+        os.environ.setdefault(name, value)
+
+
+class ProcessFailed(VpdrError, RuntimeError):
+    """A process ended too early, or with an error."""
+
+
+@dataclass(slots=True)
+class ProcessGroup:
+    """The processes of one deployment, each in its own process group, with a log and a pid file."""
+
+    logs: Path
+    environment: Mapping[str, str]
+    running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def start(self, name: str, command: Sequence[str]) -> int:
+        """Start a process; returns its id."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with (self.logs / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a process group, so that its children end with it
+            )
+        self.running[name] = process
+        (self.logs / f"{name}.pid").write_text(f"{process.pid}\n")
+        return process.pid
+
+    def run_to_completion(self, name: str, command: Sequence[str], timeout: float) -> str:
+        """Run a process to its end and return its output."""
+        log_length = len(self.read_log(name))
+        self.start(name, command)
+        try:
+            code = self.running[name].wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.stop(name)
+            raise ProcessFailed(f"{name} did not end within {timeout:g} s; see {self.logs}") from None
+        self.discard(name)
+        output = self.read_log(name)[log_length:]
+        if code != 0:
+            raise ProcessFailed(f"{name} ended with code {code}: {last_lines(output)}")
+        return output
+
+    def discard(self, name: str) -> None:
+        """Forget a process that has ended."""
+        self.running.pop(name, None)
+        (self.logs / f"{name}.pid").unlink(missing_ok=True)
+
+    def read_log(self, name: str) -> str:
+        """The output of a process so far."""
+        path = self.logs / f"{name}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def check_running(self, name: str) -> None:
+        """Raise `ProcessFailed` if a process has ended."""
+        code = self.running[name].poll()
+        if code is not None:
+            raise ProcessFailed(f"{name} ended with code {code}: {last_lines(self.read_log(name))}")
+
+    def stop(self, name: str) -> None:
+        """Terminate a process, and kill it and its children after `GRACE_SECONDS`."""
+        process = self.running.pop(name)
+        if process.poll() is None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self.discard(name)
+
+    def stop_all(self) -> None:
+        """Stop all processes in the reverse order of their start."""
+        for name in reversed(list(self.running)):
+            self.stop(name)
+
+
+def free_ports(count: int) -> list[int]:
+    """Unused ports on loopback."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def wait_for_port(port: int, seconds: float) -> bool:
+    """Whether a server listens on this loopback port before the timeout."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return True
+    return False
+
+
+def last_lines(text: str, count: int = 4) -> str:
+    """The end of a log in one line."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-count:]) or "no output"
+
+
+# App directories for `flwr run`, and a whole deployment on this machine.
+
+
+LOOPBACK, CONNECTION = "127.0.0.1", "vpdr"
+START_SECONDS = 120.0  # for a process to start on a loaded machine
+TEMPLATE_FILES = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    "policy.example.toml": "policy.example.toml",
+    "client.py": "vpdr_app/client.py",
+    "server.py": "vpdr_app/server.py",
+}
+
+
+def write_app(directory: Path, config: RunConfig) -> list[Path]:
+    """Write an app directory that runs this configuration.
+
+    Raises:
+        InvalidInput: the directory is not empty.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise InvalidInput(f"{directory} is a file; choose a new directory for the app")
+    if directory.exists() and any(directory.iterdir()):
+        raise InvalidInput(f"{directory} is not empty; choose a new directory for the app")
+    source = resources.files("vpdr.flower.template")
+    content = {target: (source / name).read_bytes() for name, target in TEMPLATE_FILES.items()}
+    content["vpdr_app/__init__.py"] = b'"""A vpdr run as a Flower app."""\n'
+    content["vpdr_app/plan.toml"] = dump_toml(config.to_dict()).encode()
+    try:
+        (directory / "vpdr_app").mkdir(parents=True)
+    except OSError as error:
+        raise write_error(directory, error) from error
+    for name, data in content.items():
+        write_atomically(directory / name, data)
+    return [directory / name for name in content]
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployment:
+    """A SuperLink and one SuperNode per client as processes on loopback; a context manager.
+
+    Args:
+        folder: directory of the app, keys, node directories, logs and results.
+        config: the run.
+        secure: use TLS and node authentication.
+    """
+
+    folder: Path
+    config: RunConfig
+    secure: bool = True
+    node_dirs: list[Path] = field(default_factory=list, init=False)
+    ports: list[int] = field(default_factory=list, init=False)  # of the SuperLink, then of each node
+    processes: ProcessGroup = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = self.folder.resolve()
+        environment = {**os.environ, **OFFLINE_VARIABLES, "FLWR_HOME": str(self.folder / "flower")}
+        environment["PATH"] = _command_search_path()  # Flower starts its own commands by name
+        self.processes = ProcessGroup(self.folder / "logs", environment)
+
+    @property
+    def keys(self) -> Keys:
+        """The certificates and node keys."""
+        return Keys(self.folder / "keys")
+
+    @property
+    def results(self) -> Path:
+        """The directory of the record."""
+        return self.folder / "results"
+
+    def __enter__(self) -> "Deployment":
+        try:
+            self._prepare()
+            self._start_superlink()
+            for index, node_dir in enumerate(self.node_dirs):
+                if self.secure:
+                    self.register(node_dir.name)
+                self.start_node(index)
+        except BaseException:
+            self.processes.stop_all()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.processes.stop_all()
+
+    def _prepare(self) -> None:
+        app = self.folder / "app"
+        if not app.exists():
+            write_app(app, self.config)
+        if load_single_config(str(app / "vpdr_app" / "plan.toml")).config_hash != self.config.config_hash:
+            raise InvalidInput(f"{app} runs another plan; choose another --out")
+        self.node_dirs = create_simulated_nodes(self.config, self.folder / "nodes")
+        self.ports = free_ports(1 + len(self.node_dirs))
+        (self.folder / "flower").mkdir(exist_ok=True)
+        connection: dict[str, Any] = {"address": f"{LOOPBACK}:{self.ports[0]}", "insecure": not self.secure}
+        if self.secure:
+            self.keys.make([LOOPBACK, "localhost"], [node_dir.name for node_dir in self.node_dirs])
+            connection = {**connection, "root-certificates": str(self.keys.ca_certificate)}
+        settings = dump_toml({"superlink": {CONNECTION: connection}})
+        write_atomically(self.folder / "flower" / "config.toml", settings.encode())
+
+    def _start_superlink(self) -> None:
+        command = [_find_program("flower-superlink"), "--host", LOOPBACK, "--port", str(self.ports[0])]
+        command += self._superlink_options() if self.secure else ["--insecure"]
+        self.processes.start("superlink", command)
+        if not wait_for_port(self.ports[0], START_SECONDS):
+            log = self.processes.read_log("superlink")
+            raise ProcessFailed(f"the SuperLink did not start: {last_lines(log)}")
+        self.processes.check_running("superlink")
+
+    def _superlink_options(self) -> list[str]:
+        keys = self.keys
+        certificates = ["--ssl-certfile", str(keys.server_certificate), "--ssl-keyfile", str(keys.server_key)]
+        return [*certificates, "--ssl-ca-certfile", str(keys.ca_certificate), "--enable-supernode-auth"]
+
+    def register(self, name: str) -> None:
+        """Register the public key of a node."""
+        public = str(self.keys.directory / f"{name}.pub")
+        command = [_find_program("flwr"), "supernode", "register", public, CONNECTION]
+        self.processes.run_to_completion(f"register-{name}", command, START_SECONDS)
+
+    def start_node(self, index: int, key: str | None = None) -> str:
+        """Start or restart a node; returns the name of its process. `key` is the name of its key pair."""
+        node_dir = self.node_dirs[index]
+        command = [_find_program("flower-supernode"), "--superlink", f"{LOOPBACK}:{self.ports[0]}"]
+        command += ["--host", LOOPBACK, "--port", str(self.ports[1 + index])]
+        command += ["--node-config", f"folder={json.dumps(str(node_dir))}"]
+        if self.secure:
+            command += ["--root-certificates", str(self.keys.ca_certificate)]
+            command += ["--auth-supernode-private-key", str(self.keys.node_key(key or node_dir.name))]
+        else:
+            command += ["--insecure"]
+        self.processes.start(node_dir.name, command)
+        return node_dir.name
+
+    def submit(self, server_config: ServerConfig, *, resume: bool = False) -> None:
+        """Submit the run; its progress is in logs/run.log."""
+        (self.results / DONE_FILE).unlink(missing_ok=True)
+        run_config = {name.replace("_", "-"): value for name, value in asdict(server_config).items()}
+        run_config |= {"out": str(self.results), "resume": resume}
+        values = " ".join(f"{name}={json.dumps(value)}" for name, value in run_config.items())
+        command = [_find_program("flwr"), "run", str(self.folder / "app"), CONNECTION]
+        self.processes.start("run", [*command, "--stream", "-c", values])
+
+    def wait_for_result(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the end of the run and return its record.
+
+        Raises:
+            ProcessFailed: the run failed; the message holds the reason.
+        """
+        self.processes.running["run"].wait(timeout)
+        self.processes.discard("run")
+        done_file = self.results / DONE_FILE
+        outcome = read_record(done_file) if done_file.exists() else {}
+        if not outcome.get("ok"):
+            reason = outcome.get("error") or last_lines(self.processes.read_log("run"))
+            raise ProcessFailed(f"the run failed: {reason}")
+        return read_record(self.results / "record.json")
+
+
+def _command_search_path() -> str:
+    """PATH with the directory of the interpreter first, whether or not its environment is activated."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _find_program(name: str) -> str:
+    """The path of a command, next to the interpreter or on PATH."""
+    candidate = Path(sys.executable).with_name(name)
+    program = str(candidate) if candidate.exists() else shutil.which(name)
+    if not program:
+        raise InvalidInput(f"{name} is not installed; pip install 'vpdr[flower]'")
+    return program

@@ -1,0 +1,196 @@
+"""The terms of a guarantee, its level, and the receipt of a release."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from vpdr.errors import InvalidInput
+from vpdr.privacy.accountants import Event, NotPrivateEvent
+
+Kind = TypeVar("Kind", bound=StrEnum)
+
+
+class Adjacency(StrEnum):
+    """The neighbouring relation: which two datasets must be hard to tell apart."""
+
+    REPLACE_SAME_LABEL = "replace-same-label"
+    """One sample is replaced by another of the same class; class counts are public (the paper)."""
+    REPLACE_ONE = "replace-one"
+    """One sample is replaced by any other, its label included; class counts are private."""
+    ADD_REMOVE = "add-remove"
+    """One sample is added or removed; class counts and the size of the dataset are private."""
+
+
+class EncoderKind(StrEnum):
+    """How the encoder that made the features was trained."""
+
+    PUBLIC = "public"
+    """Fixed before any private sample was used."""
+    BROADCAST = "transcript"
+    """A function of what has already been released, such as a server-trained adapter."""
+    PERSONAL = "personal"
+    """Trained on the client's private samples without privacy (the paper)."""
+    DP_TRAINED = "accounted"
+    """Trained on the client's private samples with privacy, every step of it in the same ledger."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "EncoderKind | None":
+        """Ledgers and policies keep the words of the first version; configs and users write these."""
+        return {"broadcast": cls.BROADCAST, "dp_trained": cls.DP_TRAINED}.get(str(value))
+
+    @property
+    def is_trained_on_private_data(self) -> bool:
+        """Whether it was trained on the client's own samples."""
+        return self in (EncoderKind.PERSONAL, EncoderKind.DP_TRAINED)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether a sample has the same features in every round."""
+        return self is EncoderKind.PUBLIC
+
+
+DECLARABLE_ENCODERS = ("public", "broadcast", "personal")
+"""The kinds that a configuration may declare; DP_TRAINED follows from the ledger alone."""
+
+
+def declared_encoder(name: str) -> EncoderKind:
+    """The kind of encoder that a user declares.
+
+    Raises:
+        InvalidInput: the name of no kind, or of one that cannot be declared.
+    """
+    if name not in (*DECLARABLE_ENCODERS, EncoderKind.BROADCAST):
+        raise InvalidInput(f"unknown encoder: {name!r}; choose one of {', '.join(DECLARABLE_ENCODERS)}")
+    return EncoderKind(name)
+
+
+class ChargePurpose(StrEnum):
+    """What a charge is for."""
+
+    RELEASE = "release"
+    """A release that leaves the client."""
+    TRAINING = "training"
+    """Training steps of the encoder from which features will be released."""
+
+
+class CountVisibility(StrEnum):
+    """Whether the number of samples per class is public."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+
+
+class NoiseOrigin(StrEnum):
+    """Where the noise comes from."""
+
+    SYSTEM = "system"
+    """The operating system: nobody can repeat it."""
+    SEEDED = "seeded"
+    """A seed: a simulation, whose level is what secret noise would give."""
+
+
+class SensitivityBasis(StrEnum):
+    """Whether the sensitivity is a proved bound."""
+
+    PROVED = "proved"
+    AS_PUBLISHED = "as published"
+    """The paper states it; a counter-example is known."""
+
+
+class GuaranteeLevel(StrEnum):
+    """The strength of a stated (ε, δ), weakest last."""
+
+    PROVED = "proved"
+    """Holds end to end for the stated adjacency."""
+    CONDITIONAL = "conditional"
+    """Holds only if the personal encoder is taken as fixed: its training is not accounted for."""
+    AS_PUBLISHED = "as published"
+    """The paper's claim; its sensitivity is not a bound."""
+    NONE = "not private"
+    """The data are released without protection."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GuaranteeTerms:
+    """The conditions under which an (ε, δ) holds.
+
+    Args:
+        adjacency: the neighbouring relation.
+        encoder: how the encoder was trained.
+        counts: whether class counts are public.
+        basis: whether the sensitivity is proved.
+        noise: where the noise comes from.
+
+    Strings are converted to enum members; unknown ones raise `InvalidInput`.
+    """
+
+    adjacency: Adjacency
+    encoder: EncoderKind
+    counts: CountVisibility
+    basis: SensitivityBasis
+    noise: NoiseOrigin = NoiseOrigin.SYSTEM
+
+    def __post_init__(self) -> None:
+        for name, kind in _TERM_TYPES.items():
+            object.__setattr__(self, name, parse_enum(kind, getattr(self, name)))
+
+
+_TERM_TYPES: dict[str, type[StrEnum]] = {
+    "adjacency": Adjacency,
+    "encoder": EncoderKind,
+    "counts": CountVisibility,
+    "basis": SensitivityBasis,
+    "noise": NoiseOrigin,
+}
+
+
+def parse_enum(kind: type[Kind], value: object) -> Kind:
+    """The enum member of this value; a member is returned as it is."""
+    try:
+        return kind(str(value))
+    except ValueError:
+        name = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()  # EncoderKind: encoder kind
+        raise InvalidInput(f"{name} must be one of {', '.join(kind)}, got {value!r}") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Receipt:
+    """The privacy cost of one release, or of some training steps.
+
+    Args:
+        events: what the accountant adds up.
+        terms: the conditions of the guarantee.
+        purpose: a release, or training of the encoder.
+
+    >>> from vpdr.privacy.accountants import GaussianEvent
+    >>> terms = GuaranteeTerms(
+    ...     adjacency="replace-one", encoder="public", counts="private", basis="proved", noise="system"
+    ... )
+    >>> str(Receipt(events=(GaussianEvent(4.0),), terms=terms).level)
+    'proved'
+    """
+
+    events: tuple[Event, ...]
+    terms: GuaranteeTerms
+    purpose: ChargePurpose = ChargePurpose.RELEASE
+
+    @property
+    def relies_on_training(self) -> bool:
+        """Whether the guarantee holds only if the training of the encoder was charged before."""
+        return self.purpose is ChargePurpose.RELEASE and self.terms.encoder is EncoderKind.DP_TRAINED
+
+    @property
+    def level(self) -> GuaranteeLevel:
+        """The level of the weakest condition.
+
+        A DP-trained encoder counts as proved, because `Ledger.charge` accepts such a release only where the
+        training was charged before.
+        """
+        if any(isinstance(event, NotPrivateEvent) for event in self.events):
+            return GuaranteeLevel.NONE
+        if not self.events:
+            return GuaranteeLevel.PROVED  # nothing was computed from the data
+        if self.terms.basis is SensitivityBasis.AS_PUBLISHED:
+            return GuaranteeLevel.AS_PUBLISHED
+        return GuaranteeLevel.CONDITIONAL if self.terms.encoder is EncoderKind.PERSONAL else GuaranteeLevel.PROVED
