@@ -14,16 +14,3 @@ from vpdr.attacks.run import (
     attack_finished_run,
     parse_attack_config,
 )
-
-__all__ = [
-    "ATTACKS",
-    "Attack",
-    "AttackCallbacks",
-    "AttackConfig",
-    "AttackContext",
-    "AttackFactory",
-    "AttackRunner",
-    "Reconstructions",
-    "attack_finished_run",
-    "parse_attack_config",
-]

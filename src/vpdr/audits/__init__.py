@@ -16,18 +16,3 @@ from vpdr.audits.auditor import (
 from vpdr.audits.selftest import run_selftests
 from vpdr.audits.statistics import AuditResult, Claim
 from vpdr.audits.target import AuditTarget, make_noise_factory
-
-__all__ = [
-    "AuditConfig",
-    "AuditOptions",
-    "AuditRequest",
-    "AuditResult",
-    "AuditTarget",
-    "Claim",
-    "audit",
-    "describe_target",
-    "make_noise_factory",
-    "request_from_options",
-    "request_from_run",
-    "run_selftests",
-]

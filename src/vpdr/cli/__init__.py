@@ -1,5 +1,3 @@
 """The command line: parses options, calls the library, and prints the results."""
 
 from vpdr.cli.app import main
-
-__all__ = ["main"]

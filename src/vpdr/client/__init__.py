@@ -2,15 +2,3 @@
 
 from vpdr.client.client import MAX_ABS_COORDINATE, Client, Model, ReleaseConfig, Samples, Shard, TrainConfig, sanitize
 from vpdr.client.evaluation import evaluate_client
-
-__all__ = [
-    "MAX_ABS_COORDINATE",
-    "Client",
-    "Model",
-    "ReleaseConfig",
-    "Samples",
-    "Shard",
-    "TrainConfig",
-    "evaluate_client",
-    "sanitize",
-]

@@ -23,34 +23,6 @@ from vpdr.data.split import (
 )
 from vpdr.registry import Registry
 
-__all__ = [
-    "BACKBONE_PIXELS",
-    "BENCHMARK_SPECS",
-    "DOMAIN_NAMES",
-    "Benchmark",
-    "BenchmarkSpec",
-    "BlobSplit",
-    "ClientSplit",
-    "DatasetReport",
-    "DomainSpec",
-    "ImageDomain",
-    "ImageInputs",
-    "LabelledDomain",
-    "Split",
-    "SplitConfig",
-    "TextDomain",
-    "dirichlet_partition",
-    "load_quickstart",
-    "make_blobs",
-    "partition_domain",
-    "read_split",
-    "skew_labels",
-    "split_benchmark",
-    "split_train_test",
-    "stratified_subset",
-    "write_split",
-]
-
 # Another package adds a benchmark through the entry points `vpdr.benchmarks`.
 BENCHMARK_SPECS: Registry[BenchmarkSpec] = Registry(
     "benchmark", {spec.name: spec for spec in (DIGITS, OFFICE_CALTECH, PACS, CIFAR10, AGNEWS)}

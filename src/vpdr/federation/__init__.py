@@ -5,30 +5,3 @@ from vpdr.federation.builder import ClientFactory, Federation, build, make_ledge
 from vpdr.federation.rounds import Callbacks, PhaseTimer, RoundUploads, RunState, never_stop, simulate
 from vpdr.federation.run import Job, JobResult, RunOptions, RunResult, make_jobs, run_federation, sweep
 from vpdr.federation.server import Server
-
-__all__ = [
-    "Callbacks",
-    "ClientFactory",
-    "ClientSetup",
-    "ClientSetups",
-    "Federation",
-    "Job",
-    "JobResult",
-    "PhaseTimer",
-    "RoundUploads",
-    "RunOptions",
-    "RunResult",
-    "RunState",
-    "Server",
-    "build",
-    "load_clients",
-    "load_selected_clients",
-    "make_jobs",
-    "make_ledger",
-    "make_release_config",
-    "model_spec_for",
-    "never_stop",
-    "run_federation",
-    "simulate",
-    "sweep",
-]

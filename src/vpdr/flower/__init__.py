@@ -5,5 +5,3 @@ vpdr configuration, `simulation` on one machine, `deploy` with a SuperLink and S
 """
 
 from vpdr.flower.mod import PrototypePrivacyMod
-
-__all__ = ["PrototypePrivacyMod"]

@@ -25,21 +25,3 @@ FRAMEWORKS: Registry[type[Framework[Any]]] = Registry(
         "mpft": Mpft,
     },
 )
-
-__all__ = [
-    "FRAMEWORKS",
-    "FeatureMap",
-    "FedPcl",
-    "FedPlvm",
-    "FedProto",
-    "FedTgp",
-    "Fpl",
-    "Framework",
-    "FrameworkBase",
-    "FrameworkState",
-    "Local",
-    "Mpft",
-    "PredictionInputs",
-    "ServerContext",
-    "weighted_mean",
-]

@@ -23,36 +23,3 @@ from vpdr.registry import Registry
 MECHANISMS: Registry[type[Mechanism]] = Registry(
     "mechanism", {"none": NoPrivacy, "igpp": Igpp, "vpp": Vpp, "rapp": Rapp}
 )
-
-__all__ = [
-    "DEFAULT_STAGE_SHARES",
-    "MECHANISMS",
-    "SELECTIONS",
-    "DpSgdConfig",
-    "DpSgdTrainer",
-    "Igpp",
-    "Mechanism",
-    "MechanismConfig",
-    "MechanismTraits",
-    "NoPrivacy",
-    "NoiseAllocation",
-    "NoiseSource",
-    "Rapp",
-    "RappState",
-    "ReleaseContext",
-    "ReleaseNoise",
-    "ReleaseProjection",
-    "SeededNoise",
-    "SelectionConfig",
-    "StageSchedule",
-    "SystemNoise",
-    "Vpp",
-    "anova_scores",
-    "check_clip_norm",
-    "clip",
-    "describe_selection",
-    "describe_sensitivity",
-    "parse_shares",
-    "split_budget_with_training",
-    "validate_features",
-]

@@ -17,17 +17,3 @@ from vpdr.registry import Registry
 SUMMARISERS: Registry[type[Summariser]] = Registry(
     "summariser", {"means": ClassMeans, "sums": ClassSums, "kmeans": KMeansClusters, "finch": FinchClusters}
 )
-
-__all__ = [
-    "SUMMARISERS",
-    "ClassMeans",
-    "ClassSums",
-    "FinchClusters",
-    "KMeansClusters",
-    "NoSensitivity",
-    "Summariser",
-    "SummariserConfig",
-    "blup",
-    "finch",
-    "sums_by_row",
-]

@@ -3,14 +3,3 @@
 from vpdr.reproduce.reproduction import Reproduction, ReproductionResult, run_reproduction
 from vpdr.reproduce.run import ExecutionOptions
 from vpdr.reproduce.studies import ReproduceOptions, Study, load_study, study_ids
-
-__all__ = [
-    "ExecutionOptions",
-    "ReproduceOptions",
-    "Reproduction",
-    "ReproductionResult",
-    "Study",
-    "load_study",
-    "run_reproduction",
-    "study_ids",
-]
