@@ -269,6 +269,59 @@ def test_the_docs_name_files_that_exist() -> None:
     assert sorted(missing) == []
 
 
+def names_in(path: Path) -> set[str]:
+    """What a module defines or imports: functions, classes, constants, and `Class.member`."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+            fields = {
+                each.target.id
+                for each in ast.walk(node)
+                if isinstance(each, ast.AnnAssign) and "id" in vars(each.target)
+            }
+            methods = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
+            names |= {f"{node.name}.{member}" for member in fields | methods if isinstance(node, ast.ClassDef)}
+    return names
+
+
+def test_the_docs_cite_code_and_tests_that_exist() -> None:
+    """Citations are `module.py:name` and `test_name`."""
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    tests |= {
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    missing = set()
+    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]:
+        text = page.read_text()
+        for file, name in set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py):([A-Za-z_.]+)`", text)):
+            paths = [folder / file for folder in (SOURCE, SOURCE.parent, ROOT) if (folder / file).exists()]
+            if not paths or name not in names_in(paths[0]):
+                missing.add(f"{page.name}: {file}:{name}")
+        for name in set(re.findall(r"`(test_\w{3,})`", text)) - tests:
+            missing.add(f"{page.name}: {name}")
+    assert sorted(missing) == []
+
+
+def test_the_code_in_the_docs_imports_what_exists() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+            imports = [
+                node for node in ast.walk(ast.parse(inspect.cleandoc(block))) if isinstance(node, ast.ImportFrom)
+            ]
+            for node in imports:
+                if (node.module or "").startswith("vpdr"):
+                    module = importlib.import_module(node.module)
+                    assert {alias.name for alias in node.names} <= set(dir(module)) | set(
+                        module.__dict__.get("__all__", ())
+                    ), page
+
+
 def test_the_project_speaks_of_itself_alone() -> None:
     banned = re.compile(r"/(work|root|tmp)/[a-z]|issue #?\d|\bsession \d", re.IGNORECASE)
     pages = [*TREES, *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "Makefile"]
