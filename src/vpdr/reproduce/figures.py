@@ -44,7 +44,7 @@ from vpdr.rng import Streams
 from vpdr.types import Features
 
 if TYPE_CHECKING:
-    from vpdr.report.figures import Figure
+    from vpdr.report.figures import Axes, Figure
 
 LabelledFeatures = tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]
 FeatureSnapshots = dict[int, dict[str, LabelledFeatures]]  # round -> client -> features and labels
@@ -75,20 +75,16 @@ def replay_features(config: RunConfig, rounds: Sequence[int], *, test: bool, dir
 
     def take_snapshot(state: RunState) -> None:
         if state.rounds_done in rounds:
-            snapshots[state.rounds_done] = {
-                client.id: _client_features(client, test=test) for client in federation.clients
-            }
+            snapshots[state.rounds_done] = {}
+            for client in federation.clients:
+                samples: Samples = client.shard.test if test else client.shard.train
+                snapshots[state.rounds_done][client.id] = client.personal_features(samples).clone(), samples.labels
 
     take_snapshot(RunState(0, {}, []))
     simulate(federation, callbacks=Callbacks(on_round_end=[take_snapshot]))
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(file, _snapshots_to_bytes(snapshots), mode=0o600)
     return snapshots
-
-
-def _client_features(client: Client, *, test: bool) -> LabelledFeatures:
-    samples: Samples = client.shard.test if test else client.shard.train
-    return client.personal_features(samples).clone(), samples.labels
 
 
 def _snapshots_to_bytes(snapshots: FeatureSnapshots) -> bytes:
@@ -262,21 +258,14 @@ def _time_client_parts(client: Client) -> dict[str, float]:
     features = Features(client.released_features(client.shard.train), client.shard.train.labels)
     scores = anova_scores(features)
     context = ReleaseContext(client=client.id, noise=SeededNoise(client.streams.generator("timing", client=client.id)))
-    return {
-        "stats": _median_ms(lambda: anova_scores(features)),
-        "topk": _median_ms(lambda: mechanism.selection.choose(scores, mechanism.allocation.num_selected, context)),
-        **_time_step_parts(client, features),
-    }
-
-
-def _time_step_parts(client: Client, features: Features) -> dict[str, float]:
-    """Soft clipping, the update of the teacher, and the distillation loss."""
     config, regulariser, head = client.train_config, client.regulariser, client.model.head
     batch = features.vectors[: config.batch_size]
     steps = config.epochs * -(-len(features.labels) // config.batch_size)
     logits = head(regulariser.transform_features(batch)).detach()
     weights = torch.ones(len(batch))
     return {
+        "stats": _median_ms(lambda: anova_scores(features)),
+        "topk": _median_ms(lambda: mechanism.selection.choose(scores, mechanism.allocation.num_selected, context)),
         "clip": steps * _median_ms(lambda: regulariser.transform_features(batch)),
         "teacher": steps * _median_ms(lambda: regulariser.after_step(head)),
         "kl": steps * _median_ms(lambda: regulariser.loss(batch, logits, weights)),
@@ -294,12 +283,7 @@ def _median_ms(call: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-# The figure of a study, its claims beside the paper's, and the figures drawn from the summary alone. Figures that
-# need the features of a run are in `feature_figures`.
-
-
-if TYPE_CHECKING:
-    from vpdr.report.figures import Axes, Figure
+# The figure of a study, its claims beside the paper's, and the figures drawn from the summary alone.
 
 FigureAndData = tuple["Figure", dict[str, Any]]  # a figure and the entries that it adds to the summary
 Claim = dict[str, str]  # "claim", "paper", "ours" and "verdict", as in the summary
