@@ -1,10 +1,8 @@
 """Data that several kinds of tests share."""
 
-import pytest
 import torch
 
-from vpdr import Budget, Igpp, NoPrivacy, SelectionConfig, Vpp
-from vpdr.mechanisms import SELECTIONS, Rapp, ReleaseProjection
+from vpdr import Budget, SelectionConfig, Vpp
 from vpdr.rng import Streams
 
 torch.set_num_threads(1)  # the tensors here are small: threads would only wait for each other
@@ -30,31 +28,3 @@ def vpp(selection: str = "laplace", accountant: str = "exact", **settings: objec
         accountant=accountant,
         **settings,
     )
-
-
-def rapp(**settings: object) -> Rapp:
-    options = {"clip_norm": 5.0, "classes": CLASSES, "projection": ReleaseProjection.identity(DIM), **settings}
-    return Rapp.calibrated(BUDGET, options.pop("rounds", ROUNDS), **options)
-
-
-MECHANISMS = {
-    "none": NoPrivacy(),
-    "igpp": Igpp.calibrated(BUDGET, ROUNDS, clip_norm=5.0),
-    "igpp-accumulated": Igpp.calibrated(BUDGET, ROUNDS, clip_norm=5.0, accumulate=True),
-    "rapp": rapp(),
-    "rapp-projected": rapp(projection=ReleaseProjection.random(DIM, DIM // 2, Streams(0).generator("space"))),
-    **{f"vpp-{selection}": vpp(selection) for selection in SELECTIONS},
-}
-PRIVATE = {name: mechanism for name, mechanism in MECHANISMS.items() if name not in {"none", "vpp-oracle"}}
-
-
-@pytest.fixture(params=MECHANISMS, ids=str)
-def mechanism(request: pytest.FixtureRequest):
-    """Every mechanism in every mode."""
-    return MECHANISMS[request.param]
-
-
-@pytest.fixture(params=PRIVATE, ids=str)
-def private_mechanism(request: pytest.FixtureRequest):
-    """Every mechanism that claims a guarantee."""
-    return PRIVATE[request.param]

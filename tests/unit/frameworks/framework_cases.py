@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -13,8 +12,6 @@ from vpdr.rng import Streams
 from vpdr.types import Prototypes, Summary, TrainBatch
 
 DIM, CLASSES = 8, 4
-EVERY = pytest.mark.parametrize("name", FRAMEWORKS)
-HAS_GLOBAL_PROTOTYPES = ["fedproto", "fedpcl", "fpl", "fedplvm", "fedtgp"]
 ROUNDS: dict[str, list[tuple[int, ...]]] = {
     "all classes everywhere": [(0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)],
     "classes are missing": [(0, 3), (1, 3), (3,)],

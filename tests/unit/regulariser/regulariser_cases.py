@@ -6,7 +6,6 @@ from torch import nn
 from vpdr.regulariser import Regulariser
 
 R = 5.0
-SETTINGS = {"none": {}, "dcr": {"clip_norm": R}}
 
 
 def rng(seed: int = 0) -> torch.Generator:

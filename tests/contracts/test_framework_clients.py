@@ -1,15 +1,14 @@
-"""What every framework must do on the client: a new one is tested by its row in the dict."""
+"""What every framework must do on the client: a registered one is tested without any change here."""
 
 import dataclasses
 
 import pytest
 import torch
 
+from tests.contracts.conftest import EVERY_FRAMEWORK, HAS_GLOBAL_PROTOTYPES
 from tests.unit.frameworks.framework_cases import (
     CLASSES,
     DIM,
-    EVERY,
-    HAS_GLOBAL_PROTOTYPES,
     ROUNDS,
     build,
     gradient,
@@ -25,7 +24,7 @@ from vpdr.frameworks import PredictionInputs
 from vpdr.types import TrainBatch
 
 
-@EVERY
+@EVERY_FRAMEWORK
 @pytest.mark.parametrize("kind", ROUNDS)
 def test_losses_are_finite_scalars_with_a_gradient(name, kind):
     framework, batch = build(name), step(0, 1, 2, 3, 3)
@@ -38,13 +37,13 @@ def test_losses_are_finite_scalars_with_a_gradient(name, kind):
     assert torch.isfinite(torch.from_numpy(gradient(loss, batch))).all()
 
 
-@EVERY
+@EVERY_FRAMEWORK
 def test_one_sample_is_enough(name):
     framework = build(name)
     assert total(framework, step(1), serve(framework, uploads_of("classes are missing"))).isfinite()
 
 
-@EVERY
+@EVERY_FRAMEWORK
 @pytest.mark.parametrize("kind", ["zero uploads", "only empty uploads"])
 def test_without_uploads_only_the_task_is_left(name, kind):
     framework, batch = build(name), step(0, 1, 2)
@@ -62,7 +61,7 @@ def test_a_sample_of_a_missing_class_has_no_gradient(name):
     assert (gradients[1] != 0).any()
 
 
-@EVERY
+@EVERY_FRAMEWORK
 def test_rows_of_weight_zero_change_nothing(name):
     framework, batch = build(name), step(0, 1, 3)
     broadcast = serve(framework, uploads_of("classes are missing"))
@@ -80,14 +79,14 @@ def test_rows_of_weight_zero_change_nothing(name):
     assert (gradients[1] == 0).all()
 
 
-@EVERY
+@EVERY_FRAMEWORK
 def test_a_batch_of_padding_only_is_zero(name):
     framework, batch = build(name), step(0, 1)
     empty = dataclasses.replace(batch, weights=torch.zeros(2))
     assert total(framework, empty, serve(framework, [upload(0, 1)])) == 0
 
 
-@EVERY
+@EVERY_FRAMEWORK
 def test_losses_leave_their_inputs_alone(name):
     framework, batch = build(name), step(0, 1, 3)
     broadcast = serve(framework, uploads_of("classes are missing"))
@@ -100,7 +99,7 @@ def test_losses_leave_their_inputs_alone(name):
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
 
-@EVERY
+@EVERY_FRAMEWORK
 def test_losses_work_for_many_clients_at_once(name):
     framework = build(name)
     broadcast = serve(framework, uploads_of("classes are missing"))
@@ -110,7 +109,7 @@ def test_losses_work_for_many_clients_at_once(name):
     torch.testing.assert_close(stacked, torch.stack([total(framework, s, broadcast) for s in steps]))
 
 
-@EVERY
+@EVERY_FRAMEWORK
 def test_predictions_are_labels(name):
     framework = build(name)
     inputs = PredictionInputs(
@@ -123,7 +122,7 @@ def test_predictions_are_labels(name):
             assert torch.equal(labels, inputs.logits.argmax(dim=1))
 
 
-@EVERY
+@EVERY_FRAMEWORK
 @pytest.mark.parametrize("kind", ROUNDS)
 def test_scores_have_a_column_for_each_class(name, kind):
     """By the client's own model, and by one that was broadcast: by MPFT only."""
