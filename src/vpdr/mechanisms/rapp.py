@@ -6,38 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
+from vpdr import privacy
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms.base import (
-    Array,
-    MechanismConfig,
-    MechanismTraits,
-    NoiseScale,
-    NoiseSource,
-    NoisyRows,
-    ReleaseContext,
-    check_clip_norm,
-    clip,
-    noisy_rows,
-    noisy_scalar,
-    to_finite_float32,
-    validate_features,
-)
-from vpdr.privacy import (
-    Adjacency,
-    Budget,
-    CountVisibility,
-    GaussianEvent,
-    GuaranteeTerms,
-    NoiseOrigin,
-    Receipt,
-    SensitivityBasis,
-    check_rounds,
-    get_accountant,
-    parse_enum,
-)
+from vpdr.mechanisms import base
+from vpdr.privacy import Adjacency, Budget, GaussianEvent
 from vpdr.prototypes import ClassMeans, ClassSums, blup
 from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
 from vpdr.validation import at_least
@@ -109,7 +84,10 @@ class ReleaseProjection:
         """
         if self.is_identity:
             return vectors
-        blocks = [_pad_columns(block) for block in self.basis.float().split(_COLUMN_CHUNK, dim=1)]
+        blocks = [
+            torch.nn.functional.pad(block, (0, _COLUMN_CHUNK - block.shape[1])).contiguous()
+            for block in self.basis.float().split(_COLUMN_CHUNK, dim=1)
+        ]
         padded = _ROW_MULTIPLE * math.ceil(len(vectors) / _ROW_MULTIPLE)
         projected = torch.empty(padded, _COLUMN_CHUNK * len(blocks))
         for rows, out in zip(vectors.split(_ROW_CHUNK), projected.split(_ROW_CHUNK), strict=True):
@@ -126,12 +104,6 @@ class ReleaseProjection:
         return vectors if self.is_identity else vectors.double() @ self.basis.T
 
 
-def _pad_columns(block: Float[Tensor, "d c"]) -> Float[Tensor, "d k"]:
-    padded = torch.zeros(len(block), _COLUMN_CHUNK)
-    padded[:, : block.shape[1]] = block
-    return padded
-
-
 def default_release_dim(dim: int, budget: Budget, samples_per_class: int) -> int:
     """How many dimensions a release should have, from public numbers alone.
 
@@ -146,7 +118,7 @@ def default_release_dim(dim: int, budget: Budget, samples_per_class: int) -> int
     """
     if samples_per_class <= 0:
         return dim
-    noise = (2 * get_accountant("exact").noise_multiplier(budget, 1) / samples_per_class) ** 2
+    noise = (2 * privacy.get_accountant("exact").noise_multiplier(budget, 1) / samples_per_class) ** 2
     return max(min(dim, math.floor((_MAX_NOISE_RATIO / noise) ** 2 / 2)), min(_MIN_DIMS, dim))
 
 
@@ -154,8 +126,8 @@ def default_release_dim(dim: int, budget: Budget, samples_per_class: int) -> int
 # stages (`StageSchedule`). In each stage the client sums the residuals of its features around centres that are
 # already public, clipped to a radius that is already public (`stage_statistics`), and adds noise
 # (`noisy_stage_statistics`). The noisy sums of all stages are added up (`RappState`, `run_stage`); from them and
-# from the last broadcast follow the centres and the radius of the next stage (`update_centres`,
-# `update_second_moment`), and the prototypes that are sent (`Rapp`). docs/privacy.md, section 13, has the proof.
+# from the last broadcast follow the centres and the radius of the next stage (`centres_from_broadcast`,
+# `Rapp._prepare_stage`), and the prototypes that are sent (`Rapp.release`). docs/privacy.md, section 13, has the proof.
 # Shapes: n samples, c classes, p rows (centres of all classes), d dimensions of features, r of the release.
 
 
@@ -202,7 +174,7 @@ class StageSchedule:
     moment_share: float = 0.03
 
     def __post_init__(self) -> None:
-        check_rounds(self.releases)
+        privacy.check_rounds(self.releases)
         if not self.shares or not all(0 < share < math.inf for share in self.shares):
             raise InvalidInput(f"stage shares must be positive numbers, got {list(self.shares)}; use 5,10,15,30,40")
         if not 0 <= self.moment_share < 1:
@@ -216,8 +188,7 @@ class StageSchedule:
     def share(self, number: int) -> float:
         """The part of μ² that a stage may spend; all add up to 1. Beyond the last stage, that of the last."""
         number = min(number, self.count - 1)
-        start, end = (self._cumulative_share(edge / self.count) for edge in (number, number + 1))
-        return end - start
+        return self._cumulative_share((number + 1) / self.count) - self._cumulative_share(number / self.count)
 
     def _cumulative_share(self, progress: float) -> float:
         """The part of μ² up to this point of the run: piecewise linear in `progress`."""
@@ -228,14 +199,8 @@ class StageSchedule:
 
     def stages_in_release(self, done: int) -> range:
         """The stages of the next release, after `done` stages."""
-        if done >= self.count:
-            return range(done, done + 1)  # beyond the schedule: the ledger will refuse it
-        release = next(r for r in range(self.releases) if self._stages_done_after(r) > done)
-        return range(done, self._stages_done_after(release))
-
-    def _stages_done_after(self, release: int) -> int:
-        """The number of stages up to and including this release (counted from 0)."""
-        return math.ceil((release + 1) * self.count / self.releases - 1e-9)
+        ends = (math.ceil((release + 1) * self.count / self.releases - 1e-9) for release in range(self.releases))
+        return range(done, next((end for end in ends if end > done), done + 1))  # beyond: the ledger will refuse it
 
     def stage(self, number: int, noise_multiplier: float) -> Stage:
         """The noise of a stage, where one single release of everything would have this multiplier.
@@ -292,7 +257,11 @@ def stage_statistics(features: Features, params: StageParams) -> StageStatistics
     `ClassSums` states under the params' adjacency, because a clipped residual is a function of one sample
     and at most R long; `second_moment` moves by at most 1, because a sample adds between 0 and 1 to it.
     """
-    rows = assign_rows(features, params.centres, params.per_class)
+    rows = features.labels
+    if params.per_class > 1:  # the nearest centre of its class
+        first = features.labels * params.per_class
+        distances = [(features.vectors - params.centres[first + k]).norm(dim=1) for k in range(params.per_class)]
+        rows = first + torch.stack(distances, dim=1).argmin(dim=1)
     sums, lengths = torch.zeros_like(params.centres), []
     for chunk_rows, vectors in zip(rows.split(_CHUNK_SIZE), features.vectors.split(_CHUNK_SIZE), strict=True):
         residuals = params.centres.index_select(0, chunk_rows).neg_().add_(vectors)
@@ -304,25 +273,16 @@ def stage_statistics(features: Features, params: StageParams) -> StageStatistics
     return StageStatistics(Summary(sums, torch.arange(len(sums)), sizes), second_moment)
 
 
-def assign_rows(features: Features, centres: Float[Tensor, "p r"], per_class: int) -> Int[Tensor, " n"]:
-    """The row of each sample: its class, or the nearest centre of its class."""
-    if per_class == 1:
-        return features.labels
-    first = features.labels * per_class
-    distances = [(features.vectors - centres[first + number]).norm(dim=1) for number in range(per_class)]
-    return first + torch.stack(distances, dim=1).argmin(dim=1)
-
-
 @dataclass(frozen=True, slots=True)
 class NoisyStatistics:
     """The statistics of a stage after noise. Public."""
 
-    rows: NoisyRows  # sums and counts
+    rows: base.NoisyRows  # sums and counts
     second_moment: Float[Tensor, ""] | None  # None where the stage has no second moment
 
 
 def noisy_stage_statistics(
-    features: Features, params: StageParams, stage: Stage, noise: NoiseSource
+    features: Features, params: StageParams, stage: Stage, noise: base.NoiseSource
 ) -> NoisyStatistics:
     """The statistics of a stage, each with its noise: the only use of the data in a release.
 
@@ -330,16 +290,16 @@ def noisy_stage_statistics(
     what `stage_statistics` bounds, of a scale that does not depend on the data.
     """
     statistics = stage_statistics(features, params)
-    scale = NoiseScale(
+    scale = base.NoiseScale(
         noise_multiplier=stage.sums.noise_multiplier,
         clip_norm=params.radius,
         adjacency=params.adjacency,
         coord_scale=torch.ones(features.vectors.shape[1], dtype=torch.float64),
     )
-    rows = noisy_rows(statistics.summary, ClassSums(classes=len(params.centres)), scale, noise)
+    rows = base.noisy_rows(statistics.summary, ClassSums(classes=len(params.centres)), scale, noise)
     if stage.moment is None:
         return NoisyStatistics(rows, None)
-    return NoisyStatistics(rows, noisy_scalar(statistics.second_moment, stage.moment.noise_multiplier, noise))
+    return NoisyStatistics(rows, base.noisy_scalar(statistics.second_moment, stage.moment.noise_multiplier, noise))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -396,7 +356,9 @@ class RappState:
         return 1 / (counts.square() * self.weight)
 
 
-def run_stage(features: Features, state: RappState, params: StageParams, stage: Stage, noise: NoiseSource) -> RappState:
+def run_stage(
+    features: Features, state: RappState, params: StageParams, stage: Stage, noise: base.NoiseSource
+) -> RappState:
     """Add the noisy statistics of a stage to the state.
 
     Guarantee: that of `noisy_stage_statistics`; the rest is post-processing.
@@ -416,18 +378,12 @@ def run_stage(features: Features, state: RappState, params: StageParams, stage: 
     )
     if noisy.second_moment is None or stage.moment is None:
         return state
-    return _add_second_moment(state, noisy.second_moment, stage.moment, params)
-
-
-def _add_second_moment(
-    state: RappState, second_moment: Float[Tensor, ""], event: GaussianEvent, params: StageParams
-) -> RappState:
-    """Combine the noisy second moment with the previous estimate, each weighted by its precision."""
+    # the second moment and its previous estimate, each weighted by its precision
     size = float(state.counts.sum() / state.counted) if params.num_samples is None else float(params.num_samples)
     unit = 4 * params.radius**2 / max(size, 1.0)
-    weight = (unit * event.noise_multiplier) ** -2
+    weight = (unit * stage.moment.noise_multiplier) ** -2
     total = state.moment_weight + weight
-    moment = (state.moment * state.moment_weight + unit * second_moment * weight) / total
+    moment = (state.moment * state.moment_weight + unit * noisy.second_moment * weight) / total
     return dataclasses.replace(state, moment=moment.clamp(min=1e-6 * params.radius**2), moment_weight=total)
 
 
@@ -464,20 +420,7 @@ def centres_from_broadcast(
     means = ClassMeans()(projected, broadcast.labels[valid])
     centres += means.vectors.mean(dim=0)  # a class without a prototype is most likely among the others
     centres[means.labels] = means.vectors
-    return clip(torch.nan_to_num(centres), _MAX_DISTANCE * radius)
-
-
-def init_centres(centres: Float[Tensor, "c r"], per_class: int, radius: float) -> Float[Tensor, "p r"]:
-    """Several centres a class: half a radius from the class's centre along cosine waves, to start k-means."""
-    if per_class == 1:
-        return centres
-    return (centres[:, None] + 0.5 * radius * _directions(per_class, centres.shape[1])).flatten(0, 1)
-
-
-def update_centres(state: RappState, prior: Float[Tensor, "p r"], counts: Float[Tensor, " p"]) -> Float[Tensor, "p r"]:
-    """The broadcast plus the client's own released deviation from it, shrunk by its noise."""
-    deviation = state.estimate(counts) - prior
-    return prior + blup(deviation[None], state.variances(counts)[None]).per_client[0]
+    return base.clip(torch.nan_to_num(centres), _MAX_DISTANCE * radius)
 
 
 def reseed_empty(
@@ -507,19 +450,6 @@ def _directions(count: int, dim: int) -> Float[Tensor, "k r"]:
     return torch.stack([s * w / w.norm().clamp(min=1e-9) for s, w in zip(signs, waves, strict=True)])
 
 
-def update_second_moment(
-    state: RappState, centres: Float[Tensor, "p r"], counts: Float[Tensor, " p"], radius: float
-) -> Float[Tensor, ""]:
-    """The mean squared distance from the new centres: less by what their move explains.
-
-    It stays within a public range, so that every stage has a usable radius.
-    """
-    explained = counts @ (centres - state.centres).square().sum(dim=1) / counts.sum()
-    most = (_MAX_DISTANCE * radius) ** 2
-    least = min(max(_MIN_MOMENT_RATIO * float(state.moment), _MIN_MOMENT * radius**2), most)
-    return torch.nan_to_num(state.moment - explained, nan=most).clamp(least, most)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rapp:
     """Sums of residuals around already released centres, in stages whose releases are added up.
@@ -546,7 +476,7 @@ class Rapp:
     (torch.Size([3, 4]), 2)
     """
 
-    traits: ClassVar[MechanismTraits] = MechanismTraits(is_accumulating=True)
+    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(is_accumulating=True)
 
     clip_norm: float
     noise_multiplier: float
@@ -557,10 +487,10 @@ class Rapp:
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
-        check_clip_norm(self.clip_norm)
+        base.check_clip_norm(self.clip_norm)
         GaussianEvent(self.noise_multiplier)
         at_least(1, classes=self.classes, per_class=self.per_class)
-        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
+        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(
@@ -594,7 +524,7 @@ class Rapp:
         """
         return cls(
             clip_norm=clip_norm,
-            noise_multiplier=get_accountant(accountant).noise_multiplier(budget, 1),
+            noise_multiplier=privacy.get_accountant(accountant).noise_multiplier(budget, 1),
             classes=classes,
             stages=StageSchedule(releases=rounds, shares=shares),
             projection=projection,
@@ -603,7 +533,7 @@ class Rapp:
         )
 
     @classmethod
-    def from_config(cls, config: MechanismConfig) -> Self:
+    def from_config(cls, config: base.MechanismConfig) -> Self:
         """`calibrated` from a configuration; options `stages`, `per_class` and `release_dim`.
 
         The projection is drawn from the public stream of the configuration: all clients must share it. A
@@ -625,48 +555,49 @@ class Rapp:
             adjacency=config.adjacency,
         )
 
-    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+    def receipt_for(self, context: base.ReleaseContext = base.ReleaseContext()) -> privacy.Receipt:
         """The events of the next stages; how many stages are done is public."""
         stages = self._next_stages(self._load_state(context))
-        return Receipt(
+        return privacy.Receipt(
             events=tuple(event for stage in stages for event in stage.events),
-            terms=GuaranteeTerms(
+            terms=privacy.GuaranteeTerms(
                 adjacency=self.adjacency,
                 encoder=context.encoder,
-                counts=CountVisibility.PRIVATE if self._counts_are_private else CountVisibility.PUBLIC,
-                basis=SensitivityBasis.PROVED,
-                noise=NoiseOrigin.SEEDED if context.noise.reproducible else NoiseOrigin.SYSTEM,
+                counts=privacy.CountVisibility.PRIVATE if self._counts_are_private else privacy.CountVisibility.PUBLIC,
+                basis=privacy.SensitivityBasis.PROVED,
+                noise=privacy.NoiseOrigin.SEEDED if context.noise.reproducible else privacy.NoiseOrigin.SYSTEM,
             ),
         )
 
-    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
+    def release(
+        self, vectors: base.Array, labels: base.Array, context: base.ReleaseContext = base.ReleaseContext()
+    ) -> Release:
         """Run the next stages, and release the estimate of all stages so far."""
-        features = self._project_features(vectors, labels, context)
-        num_samples = self._public_size(len(features.labels))
-        state = self._load_state(context)
-        for stage in self._next_stages(state):
-            state, params = self._prepare_stage(state, num_samples, context)
-            state = run_stage(features, state, params, stage, context.noise)
-        counts = estimate_counts(state, num_samples, self._counts_are_private)
-        return Release(
-            self._to_prototypes(state, counts),
-            self.receipt_for(context),
-            _diagnostics(features, state, counts, self.per_class),
-            state.to_dict(),
-        )
-
-    def _project_features(self, vectors: Array, labels: Array, context: ReleaseContext) -> Features:
         classes = self.classes if context.classes is None else min(self.classes, context.classes)
-        features = validate_features(vectors, labels, dataclasses.replace(context, classes=classes))
+        features = base.validate_features(vectors, labels, dataclasses.replace(context, classes=classes))
         dim = features.vectors.shape[1]
         if dim != self.projection.dims[0]:
             raise InvalidInput(
                 f"{context.client}: expected features of {self.projection.dims[0]} dimensions, got {dim}; "
                 "make the projection for these features"
             )
-        return Features(self.projection.project(features.vectors), features.labels)
+        features = Features(self.projection.project(features.vectors), features.labels)
+        # the size of the dataset is public wherever no neighbour can change it
+        num_samples = None if self.adjacency is Adjacency.ADD_REMOVE else len(features.labels)
+        state = self._load_state(context)
+        for stage in self._next_stages(state):
+            state, params = self._prepare_stage(state, num_samples, context)
+            state = run_stage(features, state, params, stage, context.noise)
+        counts = estimate_counts(state, num_samples, self._counts_are_private)
+        prototypes = Prototypes(  # one row for each centre of the public list, with its noise
+            base.to_finite_float32(self.projection.lift(state.estimate(counts))),
+            torch.arange(self.classes).repeat_interleave(self.per_class),
+            base.to_finite_float32(state.variances(counts) * self.projection.mean_variance),
+        )
+        diagnostics = _diagnostics(features, state, counts, self.per_class)
+        return Release(prototypes, self.receipt_for(context), diagnostics, state.to_dict())
 
-    def _load_state(self, context: ReleaseContext) -> RappState:
+    def _load_state(self, context: base.ReleaseContext) -> RappState:
         if context.state:
             return RappState.from_dict(context.state)
         return RappState.initial(self.classes * self.per_class, self.projection.dims[1], self._first_radius)
@@ -676,17 +607,28 @@ class Rapp:
         return [self.stages.stage(number, self.noise_multiplier) for number in numbers]
 
     def _prepare_stage(
-        self, state: RappState, num_samples: int | None, context: ReleaseContext
+        self, state: RappState, num_samples: int | None, context: base.ReleaseContext
     ) -> tuple[RappState, StageParams]:
         """Centres and radius of the next stage, from public numbers only."""
+        radius = self._first_radius
         broadcast = centres_from_broadcast(context.last_broadcast, self.projection, self.classes, self.clip_norm)
-        centres = init_centres(broadcast, self.per_class, self._first_radius)
+        centres = broadcast
         if state.stage:
             counts = estimate_counts(state, num_samples, self._counts_are_private)
-            centres = update_centres(state, broadcast.repeat_interleave(self.per_class, dim=0), counts)
-            centres = reseed_empty(centres, counts, self.per_class, self._first_radius)
-            moment = update_second_moment(state, centres, counts, self._first_radius)
+            # the broadcast plus the client's own released deviation from it, shrunk by its noise
+            prior = broadcast.repeat_interleave(self.per_class, dim=0)
+            deviation = state.estimate(counts) - prior
+            centres = prior + blup(deviation[None], state.variances(counts)[None]).per_client[0]
+            centres = reseed_empty(centres, counts, self.per_class, radius)
+            # distances are shorter from the new centres; a public range keeps the radius of every stage usable
+            explained = counts @ (centres - state.centres).square().sum(dim=1) / counts.sum()
+            most = (_MAX_DISTANCE * radius) ** 2
+            least = min(max(_MIN_MOMENT_RATIO * float(state.moment), _MIN_MOMENT * radius**2), most)
+            moment = torch.nan_to_num(state.moment - explained, nan=most).clamp(least, most)
             state = dataclasses.replace(state, moment=moment)
+        elif self.per_class > 1:  # half a radius from the class's centre along cosine waves, to start k-means
+            offsets = 0.5 * radius * _directions(self.per_class, broadcast.shape[1])
+            centres = (broadcast[:, None] + offsets).flatten(0, 1)
         params = StageParams(
             centres=centres,
             radius=math.sqrt(float(state.moment)),
@@ -696,14 +638,6 @@ class Rapp:
         )
         return state, params
 
-    def _to_prototypes(self, state: RappState, counts: Float[Tensor, " p"]) -> Prototypes:
-        """What leaves the client: one row for each centre of the public list, with its noise."""
-        return Prototypes(
-            to_finite_float32(self.projection.lift(state.estimate(counts))),
-            torch.arange(self.classes).repeat_interleave(self.per_class),
-            to_finite_float32(state.variances(counts) * self.projection.mean_variance),
-        )
-
     @property
     def _first_radius(self) -> float:
         """The radius of the first stage: the declared clip norm, shortened by the projection."""
@@ -712,10 +646,6 @@ class Rapp:
     @property
     def _counts_are_private(self) -> bool:
         return ClassSums(classes=1).counts_are_private(effective_adjacency(self.adjacency, self.per_class))
-
-    def _public_size(self, num_samples: int) -> int | None:
-        """The size of the dataset, wherever no neighbour can change it."""
-        return None if self.adjacency is Adjacency.ADD_REMOVE else num_samples
 
 
 def _diagnostics(features: Features, state: RappState, counts: Float[Tensor, " p"], per_class: int) -> dict[str, float]:
