@@ -15,7 +15,8 @@ from vpdr.attacks.inversion import FeatureInversionAttack
 from vpdr.attacks.membership import MembershipAttack
 from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms
 from vpdr.config import ExperimentOptions, load_experiment
-from vpdr.encoder import load_backbone, projection_for_backbone
+from vpdr.encoder.personal import projection_for_backbone
+from vpdr.encoder.zoo import load_backbone
 from vpdr.federation import Callbacks, build, simulate
 
 FEATURES_ONLY = ("benchmark.kind=synthetic", "benchmark.samples=600")

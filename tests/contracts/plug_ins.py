@@ -9,10 +9,12 @@ import torch
 from torch import nn
 
 from vpdr import FRAMEWORKS, MECHANISMS, REGULARISERS, SUMMARISERS, ClassMeans, Igpp, Registry, ReleaseContext
-from vpdr.data import BENCHMARK_SPECS, DomainSpec, SplitConfig
+from vpdr.data import BENCHMARK_SPECS
 from vpdr.data.files import RawDomain
 from vpdr.data.images import ImageArray
-from vpdr.encoder import BACKBONES
+from vpdr.data.spec import DomainSpec
+from vpdr.data.split import SplitConfig
+from vpdr.encoder.zoo import BACKBONES
 from vpdr.frameworks import FedProto
 from vpdr.mechanisms import MechanismConfig, MechanismTraits
 from vpdr.regulariser import Regulariser

@@ -6,8 +6,9 @@ from torch.nn import functional as F
 
 from vpdr.attacks.inversion import InversionConfig, invert
 from vpdr.attacks.spaces import ImageSpace, fold_batch_norms
-from vpdr.data import load_quickstart
-from vpdr.encoder import load_backbone, projection_for_backbone
+from vpdr.data.quickstart import load_quickstart
+from vpdr.encoder.personal import projection_for_backbone
+from vpdr.encoder.zoo import load_backbone
 from vpdr.rng import Streams
 
 pytestmark = pytest.mark.embedded

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from vpdr import Adjacency, Budget, ClassSums, Igpp, ReleaseContext, SeededNoise
-from vpdr.data import load_quickstart
-from vpdr.encoder import cached_pooled_features, load_backbone
+from vpdr.data.quickstart import load_quickstart
+from vpdr.encoder.backbone import cached_pooled_features
+from vpdr.encoder.zoo import load_backbone
 from vpdr.frameworks import FedProto, ServerContext
 from vpdr.frameworks.aggregation import denoise_uploads, pool_uploads
 from vpdr.mechanisms import Rapp, ReleaseProjection

@@ -15,8 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vpdr.client import Client
-from vpdr.encoder import Backbone, BlockAdapterEncoder, FrozenEncoder, FrozenProjection, PersonalEncoder
-from vpdr.encoder.efficientnet_lite import EfficientNetLite
+from vpdr.encoder.backbone import Backbone
+from vpdr.encoder.networks import EfficientNetLite
+from vpdr.encoder.personal import BlockAdapterEncoder, FrozenEncoder, FrozenProjection, PersonalEncoder
 from vpdr.errors import InvalidInput
 
 InputFeatureMap = Callable[[Tensor], Tensor]  # inputs to features, differentiable

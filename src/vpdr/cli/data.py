@@ -8,16 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.cli.output import ProgressBars, console, print_json
-from vpdr.data import (
-    BENCHMARK_SPECS,
-    BenchmarkSpec,
-    DatasetReport,
-    DomainSpec,
-    Split,
-    SplitConfig,
-    split_benchmark,
-    write_split,
-)
+from vpdr.data import BENCHMARK_SPECS
+from vpdr.data.spec import BenchmarkSpec, DatasetReport, DomainSpec
+from vpdr.data.split import Split, SplitConfig, split_benchmark, write_split
 from vpdr.report.tables import Table
 from vpdr.rng import Streams
 from vpdr.validation import check_known, coerce, parse_override

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vpdr.encoder import PersonalEncoder, seed_dropout, seeded_linear
+from vpdr.encoder.personal import PersonalEncoder, seed_dropout, seeded_linear
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import FeatureMap, Framework
 from vpdr.mechanisms import DpSgdConfig, DpSgdTrainer, Mechanism, NoiseSource, ReleaseContext
@@ -256,7 +256,7 @@ class Client:
     samples are read.
 
     >>> from vpdr import Budget, ClassMeans, EncoderKind, Igpp, Ledger, SystemNoise
-    >>> from vpdr.encoder import AdapterConfig, make_encoder, make_head
+    >>> from vpdr.encoder.personal import AdapterConfig, make_encoder, make_head
     >>> from vpdr.frameworks import FedProto
     >>> from vpdr.regulariser import Dcr
     >>> streams, labels = Streams(0), torch.arange(20) % 2

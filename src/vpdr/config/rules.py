@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vpdr.data import BENCHMARK_SPECS
-from vpdr.encoder import BACKBONES, PLACEMENTS, PROJECTIONS, model_families
+from vpdr.encoder.personal import PLACEMENTS, PROJECTIONS
+from vpdr.encoder.zoo import BACKBONES, model_families
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import FRAMEWORKS, Framework
 from vpdr.mechanisms import MECHANISMS, MechanismTraits, SelectionConfig

@@ -1,17 +1,18 @@
 """A frozen pretrained network with its preprocessing, and its pooled features in parallel batches."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
+from vpdr.encoder.networks import BlockAdapters, Network
 from vpdr.encoder.preprocess import ImagePreprocessor, Preprocessor
 from vpdr.errors import InvalidInput
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
@@ -21,41 +22,11 @@ BatchProgress: TypeAlias = Callable[[int, int], None]  # samples done, samples i
 BatchRows: TypeAlias = Int[Tensor, " _"]  # batches differ in size
 ComputeBatch: TypeAlias = Callable[[BatchRows], Float[Tensor, "_ p"]]
 
-BlockAdapters = Mapping[int, Callable[[Tensor], Tensor]]  # by the index of the block that they follow
-
-
-class AdapterSite(NamedTuple):
-    """A place for an adapter: the number of features or channels, and whether they form a feature map."""
-
-    dim: int
-    is_channel_map: bool
-
-
-class Network(nn.Module):
-    """A frozen network: nothing in it is trained, and its batch statistics never change.
-
-    `init_negative_slope` is the argument `a` of `kaiming_uniform_` for random weights: with it, activations
-    neither vanish nor explode with depth.
-    """
-
-    pooled_dim: int
-    adapter_sites: tuple[AdapterSite, ...]
-    init_negative_slope: float = 5**0.5
-
-    def train(self, mode: bool = True) -> "Network":
-        """Stay in evaluation mode: the features of a sample must not depend on its batch."""
-        return super().train(False)
-
-    def features(self, x: Tensor, adapters: BlockAdapters) -> Float[Tensor, "b p"]:
-        """The pooled features, with the output of each block passed through its adapter, if it has one."""
-        raise NotImplementedError
-
-
-def apply_block_adapter(
-    x: Float[Tensor, "*shape"], adapters: BlockAdapters, block_index: int
-) -> Float[Tensor, "*shape"]:
-    """The output of the adapter after this block; `x` itself if there is none."""
-    return adapters[block_index](x) if block_index in adapters else x
+# Increase it whenever the same weights and samples give other features than before.
+FEATURES_VERSION = 3
+CHUNK_SIZE = 4096  # samples in one file: the most that an interruption costs
+_READ_SIZE = 64  # samples read at a time to hash them
+_CPU_BATCH_SIZE, _ACCELERATOR_BATCH_SIZE = 16, 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,22 +46,14 @@ class Backbone:
     """A frozen pretrained network with its preprocessing.
 
     All clients share its weights: a deep copy is the same object, and no state dict of a client holds them.
-
-    Args:
-        name: its name in the registry `BACKBONES`.
-        info: what is known about it without its weights.
-        network: the network.
-        preprocessor: turns raw samples into inputs of the network.
-        digest: identifies the weights, for the cache of features.
-        origin: where the weights come from, for the record.
     """
 
-    name: str
+    name: str  # in the registry `BACKBONES`
     info: BackboneInfo
     network: Network
     preprocessor: Preprocessor
-    digest: str
-    origin: str
+    digest: str  # identifies the weights, for the cache of features
+    origin: str  # where the weights come from, for the record
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Backbone":
         return self
@@ -127,11 +90,7 @@ class Backbone:
         return next(self.network.parameters()).device
 
     def with_pixels(self, pixels: int) -> "Backbone":
-        """The same weights for another image size.
-
-        Raises:
-            InvalidInput: this is not an image backbone, or the size is too small.
-        """
+        """The same weights for another image size; refused for a text backbone."""
         if not isinstance(self.preprocessor, ImagePreprocessor):
             raise InvalidInput(f"expected an image backbone to set pixels, got {self.name}; leave pixels out")
         if pixels == self.pixels:
@@ -139,11 +98,7 @@ class Backbone:
         return replace(self, preprocessor=replace(self.preprocessor, pixels=pixels))
 
     def make_inputs(self, raw: object) -> Inputs:
-        """Images or texts as a source of batches.
-
-        Raises:
-            InvalidInput: the samples are of another modality.
-        """
+        """Images or texts as a source of batches; samples of another modality are refused."""
         return self.preprocessor.make_inputs(raw)
 
     def features(self, batch: Tensor, adapters: BlockAdapters | None = None) -> Float[Tensor, "b p"]:
@@ -159,19 +114,11 @@ class Backbone:
         batch_size: int = 0,
         progress: BatchProgress | None = None,
     ) -> Float[Tensor, "m p"]:
-        """The pooled features of samples, without adapters and gradients.
+        """The pooled features of samples on the CPU, without adapters and gradients.
 
-        Args:
-            raw: the samples, as `make_inputs` takes them.
-            rows: the samples to use; None for all.
-            batch_size: the number of samples in a batch; 0 for the default of the device.
-            progress: called with the numbers of samples done and in total.
-
-        Returns:
-            One feature for each sample, on the CPU; it does not depend on the other samples.
-
-        Raises:
-            InvalidInput: the samples are of another modality.
+        `raw` is what `make_inputs` takes, `rows` the samples to use (None for all). Batches are small and on
+        parallel threads on a CPU; on an accelerator they are large and on one thread, since each new thread
+        would plan all convolutions again.
         """
         inputs = self.make_inputs(raw)
         if rows is not None:
@@ -183,29 +130,20 @@ class Backbone:
             with torch.inference_mode():
                 return self.features(inputs.batch(batch_rows)).cpu()
 
-        schedule = batch_schedule_for(self.device.type, batch_size)
-        order = self.preprocessor.reading_order(inputs)
-        run_in_batches(compute, order, out, schedule=schedule, progress=progress)
+        is_on_cpu = self.device.type == "cpu"
+        batch_size = batch_size or (_CPU_BATCH_SIZE if is_on_cpu else _ACCELERATOR_BATCH_SIZE)
+        batches = list(self.preprocessor.reading_order(inputs).split(batch_size)) if len(inputs) else []
+        results = _map_on_single_threads(compute, batches) if is_on_cpu else map(compute, batches)
+        done = 0
+        for batch_rows, features in zip(batches, results, strict=True):
+            out[batch_rows] = features
+            done += len(batch_rows)
+            if progress is not None:
+                progress(done, len(inputs))
         return out
 
 
-class BatchSchedule(NamedTuple):
-    """The number of samples in a batch, and how batches are mapped to results."""
-
-    batch_size: int
-    map_batches: Callable[[ComputeBatch, list[BatchRows]], Iterator[Float[Tensor, "_ p"]]]
-
-
-def batch_schedule_for(device: str, batch_size: int = 0) -> BatchSchedule:
-    """Small batches on parallel threads for a CPU; large ones from one thread for an accelerator.
-
-    On an accelerator each new thread would plan all convolutions again.
-    """
-    schedule = BatchSchedule(16, map_on_single_threads) if device == "cpu" else BatchSchedule(256, map)
-    return schedule._replace(batch_size=batch_size or schedule.batch_size)
-
-
-def map_on_single_threads(compute: ComputeBatch, batches: list[BatchRows]) -> Iterator[Float[Tensor, "_ p"]]:
+def _map_on_single_threads(compute: ComputeBatch, batches: list[BatchRows]) -> Iterator[Float[Tensor, "_ p"]]:
     """Map with as many workers as torch has threads, each worker with a single thread.
 
     Threads that share a small layer synchronise a hundred times for each batch, which is many times slower
@@ -219,32 +157,6 @@ def map_on_single_threads(compute: ComputeBatch, batches: list[BatchRows]) -> It
         torch.set_num_threads(threads)
 
 
-def run_in_batches(
-    compute: ComputeBatch,
-    order: Int[Tensor, " n"],
-    out: Float[Tensor, "all p"],
-    *,
-    schedule: BatchSchedule,
-    progress: BatchProgress | None = None,
-) -> None:
-    """Compute the rows of `out` that `order` lists, batch by batch."""
-    done, batches = 0, list(order.split(schedule.batch_size)) if len(order) else []
-    for rows, features in zip(batches, schedule.map_batches(compute, batches), strict=True):
-        out[rows] = features
-        done += len(rows)
-        if progress is not None:
-            progress(done, len(order))
-
-
-# Pooled features, computed once and cached on disk under a key of all that they depend on.
-
-
-# Increase it whenever the same weights and samples give other features than before.
-FEATURES_VERSION = 3
-CHUNK_SIZE = 4096  # samples in one file: the most that an interruption costs
-_READ_SIZE = 64  # samples read at a time to hash them
-
-
 def cached_pooled_features(
     backbone: Backbone,
     raw: object,
@@ -253,23 +165,10 @@ def cached_pooled_features(
     cache_dir: Path | None = None,
     progress: BatchProgress | None = None,
 ) -> Float[Tensor, "n p"]:
-    """The pooled features of samples, from the cache if they are complete there.
+    """The pooled features of samples on the CPU, from the cache where they are complete there.
 
     An interrupted computation continues after its last complete chunk; a damaged file is detected by its
-    digest and computed again.
-
-    Args:
-        backbone: the network.
-        raw: an array of images (in memory or mapped from disk), a list of texts, or `Inputs`.
-        pixels: the side of the images; 0 for the backbone's own.
-        cache_dir: the directory of the cache; None for the default.
-        progress: called with the numbers of samples done and in total.
-
-    Returns:
-        One feature for each sample, on the CPU.
-
-    Raises:
-        InvalidInput: the samples are of another modality, or the cache cannot be written.
+    digest and computed again. `pixels` is 0 for the backbone's own size.
     """
     backbone = backbone.with_pixels(pixels) if pixels else backbone
     inputs = backbone.make_inputs(raw)
@@ -282,20 +181,14 @@ def cached_pooled_features(
                 progress(start + done, len(inputs))
 
         path = cache_dir / f"{feature_cache_key(backbone, inputs, rows)}.pooled"
-        out[rows] = _load_or_compute_chunk(backbone, inputs, rows, path, chunk_progress)
+        stored = load_arrays(path)
+        if stored is None:
+            out[rows] = backbone.pooled_features(inputs, rows=rows, progress=chunk_progress)
+            save_arrays(path, {"features": out[rows].numpy()})
+        else:
+            out[rows] = torch.from_numpy(stored["features"])
+            chunk_progress(len(rows), len(rows))
     return out
-
-
-def _load_or_compute_chunk(
-    backbone: Backbone, inputs: Inputs, rows: Int[Tensor, " m"], path: Path, progress: BatchProgress
-) -> Float[Tensor, "m p"]:
-    stored = load_arrays(path)
-    if stored is not None:
-        progress(len(rows), len(rows))
-        return torch.from_numpy(stored["features"])
-    features = backbone.pooled_features(inputs, rows=rows, progress=progress)
-    save_arrays(path, {"features": features.numpy()})
-    return features
 
 
 def feature_cache_key(backbone: Backbone, inputs: Inputs, rows: Int[Tensor, " m"]) -> str:

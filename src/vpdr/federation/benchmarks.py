@@ -16,38 +16,16 @@ from torch import Tensor
 
 from vpdr.client import Samples, Shard
 from vpdr.config import SYNTHETIC_BENCHMARKS, BenchmarkSection, RunConfig
-from vpdr.data import (
-    BACKBONE_PIXELS,
-    BENCHMARK_SPECS,
-    DOMAIN_NAMES,
-    Benchmark,
-    BenchmarkSpec,
-    ClientSplit,
-    ImageDomain,
-    ImageInputs,
-    LabelledDomain,
-    Split,
-    SplitConfig,
-    TextDomain,
-    load_quickstart,
-    make_blobs,
-    partition_domain,
-    read_split,
-    split_benchmark,
-)
-from vpdr.encoder import (
-    BACKBONES,
-    PLACEMENTS,
-    Backbone,
-    FeatureInputs,
-    FrozenEncoder,
-    FrozenProjection,
-    ModelSpec,
-    cached_pooled_features,
-    family_model_spec,
-    load_backbone,
-    projection_for,
-)
+from vpdr.data import BENCHMARK_SPECS
+from vpdr.data.benchmark import Benchmark, ImageDomain, LabelledDomain, TextDomain
+from vpdr.data.images import ImageInputs
+from vpdr.data.quickstart import BACKBONE_PIXELS, DOMAIN_NAMES, load_quickstart, make_blobs
+from vpdr.data.spec import BenchmarkSpec
+from vpdr.data.split import ClientSplit, Split, SplitConfig, partition_domain, read_split, split_benchmark
+from vpdr.encoder.backbone import Backbone, cached_pooled_features
+from vpdr.encoder.personal import PLACEMENTS, FrozenEncoder, FrozenProjection, projection_for
+from vpdr.encoder.preprocess import FeatureInputs
+from vpdr.encoder.zoo import BACKBONES, ModelSpec, family_model_spec, load_backbone
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 from vpdr.types import Inputs, ProgressCallback

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from vpdr.client import Client, Model, ReleaseConfig, Shard, TrainConfig
 from vpdr.config import RunConfig, guarantee_level, make_framework, make_regulariser, release_encoder
-from vpdr.data import Split
-from vpdr.encoder import AdapterConfig, make_encoder, make_head
+from vpdr.data.split import Split
+from vpdr.encoder.personal import AdapterConfig, make_encoder, make_head
 from vpdr.federation.benchmarks import ClientSetup, load_clients
 from vpdr.federation.server import Server
 from vpdr.frameworks import Framework

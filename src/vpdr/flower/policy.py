@@ -15,7 +15,7 @@ from vpdr.config import (
     selection_config,
     uploads_prototypes,
 )
-from vpdr.encoder import model_families
+from vpdr.encoder.zoo import model_families
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.mechanisms import MECHANISMS, NoiseAllocation
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, GuaranteeLevel, NoiseOrigin, declared_encoder

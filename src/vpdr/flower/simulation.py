@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from vpdr.config import RunConfig, guarantee_level
-from vpdr.data import Split, write_split
+from vpdr.data.split import Split, write_split
 from vpdr.federation import load_clients
 from vpdr.flower.client_app import NODE_DIRS_VAR, client_app, node_dir_name
 from vpdr.flower.policy import SPLIT_ACCOUNTANTS, selection_cost

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vpdr.encoder import PersonalEncoder, SeededDropout
+from vpdr.encoder.personal import PersonalEncoder, SeededDropout
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms.base import Mechanism, NoiseSource
 from vpdr.mechanisms.igpp import Igpp

@@ -26,7 +26,8 @@ from vpdr.config import (
     read_builtin,
     uploads_prototypes,
 )
-from vpdr.encoder import BACKBONES, PLACEMENTS
+from vpdr.encoder.personal import PLACEMENTS
+from vpdr.encoder.zoo import BACKBONES
 from vpdr.errors import InvalidInput
 from vpdr.federation import Job
 from vpdr.validation import check_known, deep_merge

@@ -16,7 +16,8 @@ from vpdr.attacks.inversion import (
     pooled_frechet,
 )
 from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms
-from vpdr.encoder import load_backbone, projection_for_backbone
+from vpdr.encoder.personal import projection_for_backbone
+from vpdr.encoder.zoo import load_backbone
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
 

@@ -9,16 +9,9 @@ import torch
 
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Model, Samples, Shard
-from vpdr.encoder import (
-    AdapterConfig,
-    FeatureInputs,
-    FrozenEncoder,
-    ImageArrayInputs,
-    load_backbone,
-    make_encoder,
-    make_head,
-    projection_for_backbone,
-)
+from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, make_head, projection_for_backbone
+from vpdr.encoder.preprocess import FeatureInputs, ImageArrayInputs
+from vpdr.encoder.zoo import load_backbone
 from vpdr.errors import InvalidInput
 from vpdr.federation import build
 from vpdr.frameworks.local import EmptyBroadcast

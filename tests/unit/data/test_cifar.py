@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.unit.data import format_files
-from vpdr.data import BENCHMARK_SPECS, split_benchmark
+from vpdr.data import BENCHMARK_SPECS
+from vpdr.data.split import split_benchmark
 from vpdr.rng import Streams
 
 CIFAR = BENCHMARK_SPECS["cifar10"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from vpdr.data import Benchmark, ImageDomain, ImageInputs
-from vpdr.data.images import random_crop, random_flip
+from vpdr.data.benchmark import Benchmark, ImageDomain
+from vpdr.data.images import ImageInputs, random_crop, random_flip
 from vpdr.rng import Streams
 from vpdr.types import Inputs
 

@@ -3,7 +3,9 @@ import gzip
 import numpy as np
 import pytest
 
-from vpdr.data import Benchmark, ImageDomain, load_quickstart, quickstart
+from vpdr.data import quickstart
+from vpdr.data.benchmark import Benchmark, ImageDomain
+from vpdr.data.quickstart import load_quickstart
 from vpdr.errors import DamagedFile, InvalidInput
 
 

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpdr.data import (
-    Benchmark,
-    LabelledDomain,
+from vpdr.data.benchmark import Benchmark, LabelledDomain
+from vpdr.data.split import (
     Split,
     SplitConfig,
+    decode_ranges,
     dirichlet_partition,
+    encode_ranges,
     skew_labels,
     split_benchmark,
     split_train_test,
     stratified_subset,
 )
-from vpdr.data.split import decode_ranges, encode_ranges
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vpdr.data import make_blobs
+from vpdr.data.quickstart import make_blobs
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from vpdr.encoder import AdapterConfig, FrozenEncoder, load_backbone, make_encoder, projection_for_backbone
+from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, projection_for_backbone
+from vpdr.encoder.zoo import load_backbone
 from vpdr.rng import Streams
 
 

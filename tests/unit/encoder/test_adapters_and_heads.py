@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from vpdr.encoder import Adapter, SeededDropout, make_head, make_projection, seed_dropout
+from vpdr.encoder.personal import Adapter, SeededDropout, make_head, make_projection, seed_dropout
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from vpdr.encoder import Backbone, cached_pooled_features, load_backbone
-from vpdr.encoder.backbone import feature_cache_key
+from vpdr.encoder.backbone import Backbone, cached_pooled_features, feature_cache_key
+from vpdr.encoder.zoo import load_backbone
 from vpdr.errors import InvalidInput
 from vpdr.io import default_cache_dir, save_arrays
 

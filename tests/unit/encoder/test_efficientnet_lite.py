@@ -4,8 +4,8 @@ import torch
 from sklearn.datasets import load_sample_image
 
 from tests.unit.encoder.conftest import full_batch
-from vpdr.encoder import load_backbone
-from vpdr.encoder.efficientnet_lite import SameConv
+from vpdr.encoder.networks import SameConv
+from vpdr.encoder.zoo import load_backbone
 from vpdr.errors import InvalidInput
 
 PALACE, DAISY = 698, 985

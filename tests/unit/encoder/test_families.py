@@ -1,6 +1,7 @@
 import pytest
 
-from vpdr.encoder import BACKBONES, PROJECTIONS, family_model_spec, model_families
+from vpdr.encoder.personal import PROJECTIONS
+from vpdr.encoder.zoo import BACKBONES, family_model_spec, model_families
 from vpdr.errors import InvalidInput
 
 

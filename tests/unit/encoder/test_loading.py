@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.unit.encoder.conftest import random_images
-from vpdr.encoder import BACKBONES, load_backbone, zoo
+from vpdr.encoder import zoo
+from vpdr.encoder.zoo import BACKBONES, load_backbone
 from vpdr.errors import DamagedFile, InvalidInput
 
 TEXTS = ["a text", "and another"]

@@ -13,8 +13,8 @@ from tests.unit.encoder.conftest import (
     random_images,
     stream,
 )
-from vpdr.encoder import AdapterConfig, load_backbone, make_encoder, make_head, projection_for_backbone
-from vpdr.encoder.personal import LastAdapterEncoder
+from vpdr.encoder.personal import AdapterConfig, LastAdapterEncoder, make_encoder, make_head, projection_for_backbone
+from vpdr.encoder.zoo import load_backbone
 from vpdr.errors import InvalidInput
 
 # backbone, width, classes -> adapters, total, frozen projection: as in the specification
@@ -121,7 +121,7 @@ def test_one_adapter_after_the_projection_needs_no_backbone_and_no_inputs():
 
 
 def test_dropout_inside_the_blocks_draws_from_the_generator_of_the_client(vit_tiny):
-    from vpdr.encoder import seed_dropout
+    from vpdr.encoder.personal import seed_dropout
 
     frozen_encoder = make_frozen_encoder(vit_tiny.with_pixels(32))
     personal = make_personal_encoder(frozen_encoder, dropout=0.5).train()

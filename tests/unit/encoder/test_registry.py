@@ -7,8 +7,8 @@ from importlib import metadata
 import pytest
 
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, random_images
-from vpdr.encoder import BACKBONES, load_backbone
-from vpdr.encoder.resnet import ResNet
+from vpdr.encoder.networks import ResNet
+from vpdr.encoder.zoo import BACKBONES, load_backbone
 from vpdr.errors import InvalidInput
 from vpdr.registry import Registry
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, random_images, stream
-from vpdr.encoder import load_backbone, projection_for_backbone
+from vpdr.encoder.personal import projection_for_backbone
+from vpdr.encoder.zoo import load_backbone
 
 transformers = pytest.importorskip("transformers")
 

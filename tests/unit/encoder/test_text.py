@@ -7,9 +7,9 @@ import torch
 from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, stream
-from vpdr.encoder import TokenInputs, load_backbone
-from vpdr.encoder.transformer import TextEncoder
-from vpdr.encoder.zoo import BACKBONES, convert_state_dict, find_installed_weights
+from vpdr.encoder.networks import TextEncoder
+from vpdr.encoder.preprocess import TokenInputs
+from vpdr.encoder.zoo import BACKBONES, convert_state_dict, find_installed_weights, load_backbone
 from vpdr.errors import InvalidInput
 
 SPORT = [

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, random_images, stream
-from vpdr.encoder import load_backbone
+from vpdr.encoder.zoo import load_backbone
 
 transformers = pytest.importorskip("transformers")
 

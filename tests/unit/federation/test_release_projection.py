@@ -5,7 +5,7 @@ import torch
 
 from tests.unit.federation.conftest import tiny
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment
-from vpdr.encoder import model_families
+from vpdr.encoder.zoo import model_families
 from vpdr.federation.builder import ClientFactory, make_mechanism
 from vpdr.mechanisms import ReleaseProjection
 from vpdr.rng import Streams

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.flower.conftest import edit_policy, make_feature_store, make_request, tiny, without_exchange
 from tests.unit.flower.owner_cases import refusal_code
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment
-from vpdr.encoder import family_model_spec
+from vpdr.encoder.zoo import family_model_spec
 from vpdr.errors import InvalidInput
 from vpdr.federation import run_federation
 from vpdr.flower.client_app import handle_request
