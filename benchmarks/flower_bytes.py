@@ -15,8 +15,9 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from vpdr.config import ExperimentOptions, load_experiment
 from vpdr.flower.client_app import client_app
+from vpdr.flower.owner import create_simulated_nodes
 from vpdr.flower.server_app import ServerConfig, serve
-from vpdr.flower.simulation import InProcessGrid, create_simulated_nodes
+from vpdr.flower.simulation import InProcessGrid
 
 LIMIT, ROUNDS = 1.1, 20
 

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.flower.conftest import num_charges, tiny, without_exchange
 from vpdr.federation import run_federation
 from vpdr.flower.deployment import Deployment
+from vpdr.flower.owner import create_simulated_nodes
 from vpdr.flower.server_app import ServerConfig
-from vpdr.flower.simulation import create_simulated_nodes
 from vpdr.records import read_record
 
 pytestmark = pytest.mark.deployment

@@ -16,8 +16,15 @@ from vpdr.errors import VpdrError
 from vpdr.federation import ClientFactory, PhaseTimer
 from vpdr.flower.local_data import fingerprint, load_local_client, with_local_paths
 from vpdr.flower.messages import RoundReply, RoundRequest, hello_from_record, reply_to_record, request_from_record
-from vpdr.flower.owner import NodeStore, run_ledger_for
-from vpdr.flower.policy import Policy, Refusal, RefusalCode, check_config_against_policy
+from vpdr.flower.owner import (
+    NodeStore,
+    Policy,
+    Refusal,
+    RefusalCode,
+    RunLedger,
+    check_config_against_policy,
+    node_dir_name,
+)
 from vpdr.flower.validation import validate_broadcast
 from vpdr.privacy import BudgetExceeded, entry_to_dict
 from vpdr.types import Prototypes
@@ -173,11 +180,6 @@ def _node_store_for(context: "Context") -> NodeStore:
     raise Refusal(RefusalCode.NO_POLICY, "start the node with --node-config 'folder=\"...\"'")
 
 
-def node_dir_name(partition_id: int) -> str:
-    """The directory name of a simulated node."""
-    return f"node-{partition_id:03d}"
-
-
 def handle_hello(store: NodeStore, config: RunConfig) -> str:
     """The client's name, if its policy allows this run; reads no data."""
     policy = store.policy()
@@ -276,7 +278,8 @@ def _load_client(store: NodeStore, policy: Policy, config: RunConfig, saved: Map
     setup, classes = load_local_client(policy, config)
     factory = _client_factory(json.dumps(with_local_paths(policy, config).to_dict()), classes)
     client = factory.make_client(policy.name, setup)
-    client.ledger = run_ledger_for(store.ledger(policy), client.ledger)
+    header, entries = client.ledger.header.asdict(), list(client.ledger.entries)
+    client.ledger = RunLedger(**header, entries=entries, owner_ledger=store.ledger(policy))
     if saved is not None:
         client.load_state_dict(saved["client"])
     return client

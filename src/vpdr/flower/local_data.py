@@ -16,7 +16,7 @@ from vpdr.client import MAX_ABS_COORDINATE, Samples, Shard
 from vpdr.config import BenchmarkSection, RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.federation import ClientSetup, ClientSetups, load_clients, load_selected_clients, model_spec_for
-from vpdr.flower.policy import DataPolicy, Policy, Refusal, RefusalCode
+from vpdr.flower.owner import DataPolicy, Policy, Refusal, RefusalCode
 from vpdr.rng import Streams
 from vpdr.types import no_progress
 from vpdr.validation import deep_merge

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
-from vpdr.flower.policy import Refusal, RefusalCode
+from vpdr.flower.owner import Refusal, RefusalCode
 from vpdr.types import Prototypes
 
 if TYPE_CHECKING:

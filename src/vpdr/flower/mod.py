@@ -14,8 +14,7 @@ from vpdr.client import sanitize
 from vpdr.config import RunConfig, check_encoder_is_fixed, make_framework
 from vpdr.federation import make_release_config
 from vpdr.flower.client_app import log_to_owner, reply_or_refusal
-from vpdr.flower.owner import NodeStore, stale_ledger_refusal
-from vpdr.flower.policy import Policy, Refusal, RefusalCode, check_config_against_policy
+from vpdr.flower.owner import NodeStore, Policy, Refusal, RefusalCode, check_config_against_policy
 from vpdr.mechanisms import ReleaseContext, validate_features
 from vpdr.privacy import ChargePurpose, EncoderKind
 from vpdr.rng import Streams
@@ -157,7 +156,7 @@ class PrototypePrivacyMod:
             store.bind_dataset(_label_fingerprint(features))
             saved: Mapping[str, Any] = store.load(run) or {"releases": 0, "memory": {}}
             if saved["releases"] > len(ledger.read().entries):
-                raise stale_ledger_refusal(ledger)
+                raise ledger.older_copy_refusal()
             round = saved["releases"] + 1
             context = ReleaseContext(
                 client=policy.name,

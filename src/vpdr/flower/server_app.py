@@ -16,7 +16,7 @@ from vpdr.config import ExperimentOptions, RunConfig, load_experiment, make_fram
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.federation import Server, build, make_ledger
 from vpdr.flower.messages import RoundReply, RoundRequest, hello_to_record, reply_from_message, request_to_record
-from vpdr.flower.policy import Refusal, RefusalCode
+from vpdr.flower.owner import Refusal, RefusalCode
 from vpdr.flower.validation import ReplyMetadata, UploadValidator, parse_metadata
 from vpdr.io import json_bytes, write_atomically
 from vpdr.privacy import Ledger

@@ -3,7 +3,6 @@
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from vpdr.config import RunConfig, guarantee_level
-from vpdr.data.split import Split, write_split
-from vpdr.federation import load_clients
-from vpdr.flower.client_app import NODE_DIRS_VAR, client_app, node_dir_name
-from vpdr.flower.policy import SPLIT_ACCOUNTANTS, selection_cost
+from vpdr.config import RunConfig
+from vpdr.flower.client_app import NODE_DIRS_VAR, client_app
+from vpdr.flower.owner import create_simulated_nodes
 from vpdr.flower.server_app import MessageCallback, NotEnoughClients, ServerConfig, serve
-from vpdr.io import dump_toml, write_atomically, write_error
-from vpdr.privacy import NoiseOrigin
-from vpdr.rng import Streams
-from vpdr.types import no_progress
-from vpdr.validation import deep_merge
 
 
 class InProcessGrid(Grid):
@@ -38,7 +30,8 @@ class InProcessGrid(Grid):
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
         self.app = app
         self.contexts = {
-            node_id: _make_context(node_id, directory) for node_id, directory in enumerate(node_dirs, start=2)
+            node: Context(run_id=1, node_id=node, node_config={"folder": str(path)}, state=RecordDict(), run_config={})
+            for node, path in enumerate(node_dirs, start=2)
         }
         self.replies: dict[str, Message] = {}
         self._message_ids = itertools.count(1)
@@ -84,80 +77,6 @@ class InProcessGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
 
-def _make_context(node_id: int, node_dir: Path) -> Context:
-    return Context(run_id=1, node_id=node_id, node_config={"folder": str(node_dir)}, state=RecordDict(), run_config={})
-
-
-# Runs over Flower on one machine, with node directories whose policies allow exactly this run.
-
-
-def policy_for_run(config: RunConfig, name: str, position: int) -> dict[str, Any]:
-    """The content of a policy file that allows this run, once."""
-    selection = {}
-    if config.budget.accountant in SPLIT_ACCOUNTANTS:
-        selection = {"selection": selection_cost(config) / config.budget.epsilon}
-    return {
-        "name": name,
-        "budget": {
-            "epsilon": config.budget.epsilon,
-            "delta": config.budget.delta,
-            "accountant": config.budget.accountant,
-            **selection,
-            "adjacency": config.budget.adjacency,
-        },
-        "allow": {
-            "mechanisms": [config.mechanism.kind],
-            "rounds": config.run.rounds,
-            "guarantee": str(guarantee_level(config)),
-            "simulation": config.release.noise != NoiseOrigin.SYSTEM,
-            "metrics": "everything",
-        },
-        "data": {
-            "place": position,
-            "benchmark": config.benchmark.kind,
-            "settings": {
-                **{key: value for key, value in asdict(config.benchmark).items() if key != "kind"},
-                "root": _absolute_path(config.benchmark.root),
-                "manifest": _absolute_path(config.benchmark.manifest),
-            },
-            "weights": config.model.weights,
-            "device": config.run.device,
-        },
-    }
-
-
-def _absolute_path(path: str) -> str:
-    """An absolute path, since nodes may have other working directories."""
-    return str(Path(path).expanduser().resolve()) if path else ""
-
-
-def create_simulated_nodes(config: RunConfig, root: Path) -> list[Path]:
-    """A directory for each client of the run's benchmark; existing ones keep policy and ledger."""
-    setups = load_clients(config, Streams(config.run.seed), no_progress)
-    names, positions = sorted(setups.clients), list(setups.clients)
-    node_dirs = [root / node_dir_name(index) for index in range(len(names))]
-    for node_dir, name in zip(node_dirs, names, strict=True):
-        try:
-            node_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(node_dir, error) from error
-        if not (node_dir / "policy.toml").exists():
-            local_config = _with_stored_split(config, setups.split, root)
-            text = dump_toml(policy_for_run(local_config, name, positions.index(name)))
-            write_atomically(node_dir / "policy.toml", text.encode(), mode=0o600)
-    return node_dirs
-
-
-def _with_stored_split(config: RunConfig, split: Split | None, root: Path) -> RunConfig:
-    """The configuration with its split as a file, which all simulated owners share."""
-    if split is None or config.benchmark.manifest:
-        return config
-    file = root / "manifest.json"
-    if not file.exists():
-        write_split(file, split)
-    return RunConfig.from_dict(deep_merge(config.to_dict(), {"benchmark": {"manifest": str(file)}}))
-
-
 def simulate_in_process(
     config: RunConfig, out: Path, *, resume: bool = False, on_message: MessageCallback = lambda _: None
 ) -> dict[str, Any]:
@@ -172,8 +91,6 @@ def simulate_in_process(
     Returns:
         The record; its numbers equal those of `vpdr run`.
     """
-    from vpdr.flower.simulation import InProcessGrid
-
     node_dirs = create_simulated_nodes(config, out / "nodes")
     grid = InProcessGrid(client_app(), node_dirs)
     server_config = ServerConfig(clients=len(node_dirs), minimum=len(node_dirs), patience=0.0)

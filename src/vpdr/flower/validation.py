@@ -11,7 +11,7 @@ from torch import Tensor
 from vpdr.client import Client
 from vpdr.errors import InvalidInput
 from vpdr.flower.messages import RoundReply
-from vpdr.flower.policy import Refusal, RefusalCode
+from vpdr.flower.owner import Refusal, RefusalCode
 from vpdr.privacy import LedgerEntry, entry_from_dict
 from vpdr.types import Prototypes, TrainBatch
 

@@ -12,9 +12,9 @@ from tests.unit.federation.conftest import tiny as tiny
 from vpdr.config import RunConfig
 from vpdr.flower.client_app import client_app
 from vpdr.flower.messages import RoundRequest
-from vpdr.flower.owner import NodeStore
+from vpdr.flower.owner import NodeStore, create_simulated_nodes
 from vpdr.flower.server_app import ServerConfig
-from vpdr.flower.simulation import InProcessGrid, create_simulated_nodes
+from vpdr.flower.simulation import InProcessGrid
 from vpdr.privacy import LedgerFile
 
 

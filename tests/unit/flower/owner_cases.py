@@ -4,8 +4,7 @@ import pytest
 
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.messages import RoundRequest
-from vpdr.flower.owner import NodeStore
-from vpdr.flower.policy import Refusal, RefusalCode
+from vpdr.flower.owner import NodeStore, Refusal, RefusalCode
 
 POLICY = """
 name = "hospital-a"

@@ -12,8 +12,7 @@ from vpdr.errors import InvalidInput
 from vpdr.federation import run_federation
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.local_data import load_local_client
-from vpdr.flower.owner import NodeStore
-from vpdr.flower.policy import DataPolicy, Policy, RefusalCode
+from vpdr.flower.owner import DataPolicy, NodeStore, Policy, RefusalCode
 from vpdr.flower.simulation import simulate_in_process
 
 FAMILY = ("model.family=LiteC4", "benchmark.kind=quickstart", "benchmark.samples=40", "run.rounds=1")

@@ -18,8 +18,7 @@ from tests.unit.flower.conftest import (
 )
 from vpdr.flower.client_app import client_app
 from vpdr.flower.messages import RoundRequest, decompress_json, hello_to_record, reply_from_message, request_to_record
-from vpdr.flower.owner import NodeStore
-from vpdr.flower.policy import RefusalCode
+from vpdr.flower.owner import NodeStore, RefusalCode
 from vpdr.flower.simulation import InProcessGrid
 
 BAD = {

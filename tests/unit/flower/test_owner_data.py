@@ -10,7 +10,7 @@ from tests.unit.flower.owner_cases import refusal_code
 from vpdr.flower.client_app import handle_hello, handle_request
 from vpdr.flower.local_data import fingerprint
 from vpdr.flower.messages import RoundRequest
-from vpdr.flower.policy import DataPolicy, Refusal, RefusalCode
+from vpdr.flower.owner import DataPolicy, Refusal, RefusalCode
 
 
 def test_a_silo_brings_its_own_features(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from tests.unit.flower.conftest import edit_policy, make_finetune_request, make_
 from tests.unit.flower.owner_cases import POLICY, refusal_code
 from vpdr.errors import InvalidInput
 from vpdr.flower.client_app import handle_request
-from vpdr.flower.owner import NodeStore
-from vpdr.flower.policy import RefusalCode, read_policy
+from vpdr.flower.owner import NodeStore, RefusalCode, read_policy
 from vpdr.privacy import (
     Adjacency,
     Budget,

@@ -11,8 +11,7 @@ from tests.unit.flower.conftest import RUN, make_request, make_store, num_charge
 from vpdr.errors import DamagedFile
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.messages import RoundRequest
-from vpdr.flower.owner import MAX_SAVED_RUNS, NodeStore
-from vpdr.flower.policy import Refusal, RefusalCode
+from vpdr.flower.owner import MAX_SAVED_RUNS, NodeStore, Refusal, RefusalCode
 
 
 def test_a_repeated_message_costs_nothing_and_gets_the_same_reply(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from vpdr.errors import InvalidInput
 from vpdr.federation import run_federation
 from vpdr.flower.client_app import client_app
 from vpdr.flower.messages import compress_json, decompress_json, reply_from_message
+from vpdr.flower.owner import create_simulated_nodes
 from vpdr.flower.server_app import NotEnoughClients, ServerConfig, serve
-from vpdr.flower.simulation import InProcessGrid, create_simulated_nodes
+from vpdr.flower.simulation import InProcessGrid
 from vpdr.report.html import write_run_report
 
 

@@ -15,9 +15,8 @@ from tests.unit.flower.conftest import tiny
 from vpdr.cli import main
 from vpdr.errors import InvalidInput
 from vpdr.flower.deployment import Deployment, Keys, ProcessFailed, ProcessGroup, free_ports, wait_for_port, write_app
-from vpdr.flower.policy import read_policy
+from vpdr.flower.owner import create_simulated_nodes, read_policy
 from vpdr.flower.server_app import ServerConfig, load_single_config, parse_server_config, server_app
-from vpdr.flower.simulation import create_simulated_nodes
 
 SETTINGS = [part for setting in TINY for part in ("--set", setting)]
 
@@ -185,6 +184,6 @@ def test_a_deployment_of_another_plan_is_refused(tmp_path: Path) -> None:
 
 
 def test_flower_is_imported_only_where_it_is_used() -> None:
-    code = "import vpdr.cli, vpdr.flower, sys; print('flwr' in sys.modules)"
+    code = "import vpdr.cli, vpdr.flower.deployment, sys; print('flwr' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -9,7 +9,7 @@ from tests.unit.flower.conftest import tiny, without_exchange
 from vpdr.config import BenchmarkSection, ExperimentOptions, RunConfig, load_experiment
 from vpdr.federation import run_federation
 from vpdr.flower.local_data import with_local_paths
-from vpdr.flower.policy import BudgetPolicy, DataPolicy, Policy, Refusal, RefusalCode, check_config_against_policy
+from vpdr.flower.owner import BudgetPolicy, DataPolicy, Policy, Refusal, RefusalCode, check_config_against_policy
 from vpdr.flower.simulation import simulate_in_process
 
 SMALL = ("run.rounds=1", "train.epochs=1", "model.dim=32", "model.hidden=16", "train.batch=16")
