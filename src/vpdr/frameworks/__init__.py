@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vpdr.frameworks.base import FeatureMap, Framework, FrameworkBase, FrameworkState, PredictionInputs, ServerContext
+from vpdr.frameworks.base import FeatureMap, Framework, FrameworkState, PredictionInputs, ServerContext
 from vpdr.frameworks.fedpcl import FedPcl
 from vpdr.frameworks.fedplvm import FedPlvm
 from vpdr.frameworks.fedproto import FedProto

@@ -40,31 +40,25 @@ def pool_uploads(uploads: Sequence[Prototypes], context: ServerContext) -> Poole
     if not bool((context.weights >= 0).all() & context.weights.isfinite().all()):
         raise InvalidInput("weights of clients must be finite and not negative")
     for index, upload in enumerate(uploads):
-        _check_upload(upload, index, context)
+        name, vectors, labels = f"upload {index}", upload.vectors, upload.labels
+        if vectors.shape != (len(labels), context.dim):
+            expected = [len(labels), context.dim]
+            raise InvalidInput(f"{name}: expected prototypes of shape {expected}, got {list(vectors.shape)}")
+        if not bool(vectors.isfinite().all()):
+            raise InvalidInput(
+                f"{name}: prototypes hold NaN or infinity, which would pass into every client's broadcast"
+            )
+        if bool(((labels < 0) | (labels >= context.classes)).any()):
+            raise InvalidInput(f"{name}: labels must lie in [0, {context.classes}), got {labels.tolist()}")
+        if upload.variances is not None and not bool((upload.variances >= 0).all()):
+            raise InvalidInput(f"{name}: published variances must not be negative")
     if not uploads:
-        no_rows = torch.zeros(0, dtype=torch.int64)
-        empty = Prototypes(torch.zeros(0, context.dim, dtype=torch.float64), no_rows)
-        return PooledUploads(empty, no_rows, torch.zeros(0, dtype=torch.float64))
-    sizes = torch.tensor([len(upload.labels) for upload in uploads])
-    upload_index = torch.arange(len(uploads)).repeat_interleave(sizes)
+        uploads = [Prototypes(torch.zeros(0, context.dim), torch.zeros(0, dtype=torch.int64))]
+    upload_index = torch.arange(len(uploads)).repeat_interleave(torch.tensor([len(each.labels) for each in uploads]))
     pooled = Prototypes.concat(uploads)
     variances = None if pooled.variances is None else pooled.variances.double()
     prototypes = Prototypes(pooled.vectors.double(), pooled.labels, variances)
     return PooledUploads(prototypes, upload_index, context.weights[upload_index, pooled.labels].double())
-
-
-def _check_upload(upload: Prototypes, index: int, context: ServerContext) -> None:
-    """Refuse an upload that would make the broadcast useless for all clients."""
-    name = f"upload {index}"
-    if upload.vectors.shape != (len(upload.labels), context.dim):
-        expected, actual = [len(upload.labels), context.dim], list(upload.vectors.shape)
-        raise InvalidInput(f"{name}: expected prototypes of shape {expected}, got {actual}")
-    if not bool(upload.vectors.isfinite().all()):
-        raise InvalidInput(f"{name}: prototypes hold NaN or infinity, which would pass into every client's broadcast")
-    if bool(((upload.labels < 0) | (upload.labels >= context.classes)).any()):
-        raise InvalidInput(f"{name}: labels must lie in [0, {context.classes}), got {upload.labels.tolist()}")
-    if upload.variances is not None and not bool((upload.variances >= 0).all()):
-        raise InvalidInput(f"{name}: published variances must not be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,53 +77,38 @@ def denoise_uploads(pooled: PooledUploads, classes: int) -> DenoisedUploads:
     have different public weights, the weighted mean of their shrunk uploads, with its own variance.
     Otherwise the uploads stay as they are, and averages weight by public weights and precision.
     """
-    uploaded, grid = pooled.prototypes, _upload_grid(pooled, classes)
+    uploaded, grid = pooled.prototypes, _rows_by_client_and_class(pooled, classes)
     if grid is None or uploaded.variances is None:
         averages = class_averages(uploaded, class_weights(uploaded, pooled.weights))
         return DenoisedUploads(uploaded, averages)
-    result = blup(grid.to_grid(uploaded.vectors), grid.to_grid(uploaded.variances))
-    shrunk = Prototypes(grid.to_rows(result.per_client), uploaded.labels)
+    result = blup(uploaded.vectors[grid], uploaded.variances[grid])
+    vectors = torch.empty_like(uploaded.vectors)
+    vectors[grid] = result.per_client
+    shrunk = Prototypes(vectors, uploaded.labels)
     vectors, variances = result.per_class, result.per_class_variances
-    if len(pooled.weights.unique()) > 1 and bool((grid.to_grid(pooled.weights).sum(dim=0) > 0).all()):
+    if len(pooled.weights.unique()) > 1 and bool((pooled.weights[grid].sum(dim=0) > 0).all()):
         weights = class_weights(shrunk, pooled.weights)
         vectors = class_averages(shrunk, weights).vectors
-        variances = result.covariance.variance_of_means(grid.to_grid(weights))
+        variances = result.covariance.variance_of_means(weights[grid])
     return DenoisedUploads(shrunk, Prototypes(vectors, torch.arange(classes), variances))
 
 
-@dataclass(frozen=True, slots=True)
-class _UploadGrid:
-    """The order of rows in the uploads: by client, then by class, then by cluster of the class.
+def _rows_by_client_and_class(pooled: PooledUploads, classes: int) -> Int[Tensor, "m c"] | None:
+    """Which row of the uploads a client sent for a class; None if the clients' labels differ.
 
-    Each cluster of a client counts as a client of its own. Clusters start from the same centres and then
-    follow the samples of their client, so the same cluster index of two clients may mean different groups
-    of samples: they have only the class in common.
+    Rows come by client, then by class, then by cluster of the class. Each cluster of a client counts as a
+    client of its own. Clusters start from the same centres and then follow the samples of their client, so
+    the same cluster index of two clients may mean different groups of samples: they have only the class in
+    common.
     """
-
-    clients: int
-    classes: int
-    per_class: int
-
-    def to_grid(self, rows: Float[Tensor, "p *d"]) -> Float[Tensor, "m c *d"]:
-        """Rows as a grid with one column for each class."""
-        shape = (self.clients, self.classes, self.per_class, *rows.shape[1:])
-        return rows.reshape(shape).transpose(1, 2).flatten(0, 1)
-
-    def to_rows(self, grid: Float[Tensor, "m c *d"]) -> Float[Tensor, "p *d"]:
-        """The inverse of `to_grid`."""
-        shape = (self.clients, self.per_class, self.classes, *grid.shape[2:])
-        return grid.reshape(shape).transpose(1, 2).flatten(0, 2)
-
-
-def _upload_grid(pooled: PooledUploads, classes: int) -> _UploadGrid | None:
-    """The grid, or None if the uploads do not have the same labels."""
-    labels = pooled.prototypes.labels
     sizes = pooled.upload_index.unique(return_counts=True)[1]
     if len(sizes.unique()) != 1 or int(sizes[0]) < classes:
         return None
-    grid = _UploadGrid(len(sizes), classes, int(sizes[0]) // classes)
-    expected = torch.arange(classes).repeat_interleave(grid.per_class).repeat(grid.clients)
-    return grid if torch.equal(labels, expected) else None
+    clients, per_class = len(sizes), int(sizes[0]) // classes
+    if not torch.equal(pooled.prototypes.labels, torch.arange(classes).repeat_interleave(per_class).repeat(clients)):
+        return None
+    rows = torch.arange(len(pooled.upload_index)).reshape(clients, classes, per_class)
+    return rows.transpose(1, 2).flatten(0, 1)
 
 
 def class_weights(prototypes: Prototypes, client_weights: Float[Tensor, " p"]) -> Float[Tensor, " p"]:

@@ -7,17 +7,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vpdr.frameworks.aggregation import denoise_uploads, finch_centroids, pool_uploads, with_reliability
-from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
-from vpdr.frameworks.losses import (
-    cosine_similarity,
-    cross_entropy,
-    log_positive_mass,
-    same_class_mask,
-    sample_reliability,
-    weighted_mean,
-    zero_loss,
-)
+from vpdr.frameworks import aggregation, base, losses
 from vpdr.prototypes import FinchClusters, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import not_negative, one_of, positive
@@ -29,8 +19,8 @@ def mean_positive_log_prob(logits: Float[Tensor, "b p"], is_positive: Bool[Tenso
 
 
 POSITIVE_REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "original": log_positive_mass,
-    "authors": mean_positive_log_prob,
+    "original": losses.log_positive_mass,  # the log of the sum over positives
+    "authors": mean_positive_log_prob,  # the mean of the logs
 }
 
 
@@ -41,31 +31,19 @@ def signed_power(values: Tensor, exponent: float, smoothing: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedPlvm(SinglePrototypeSet):
-    """Several prototypes for each class from every client, clustered again by the server.
-
-    Args:
-        weight: λ, the weight of contrast and correction.
-        sparsity: α, the exponent of the cosine.
-        temperature: τ, the temperature that powers of cosines are divided by.
-        smoothing: keeps the derivative of the power finite at 0.
-        positive_reduction: how positives are reduced: `original` is the log of their sum, `authors` the mean
-            of logs.
-        mean_correction: whether the correction is divided by the number of centroids of the class.
-        early_exit: whether FINCH stops at its first partition, on clients and server.
-        summariser: how clients make prototypes; FINCH clusters follow `early_exit`.
-    """
+class FedPlvm(base.SinglePrototypeSet):
+    """Several prototypes for each class from every client, clustered again by the server."""
 
     loss_is_per_sample: ClassVar[bool] = True  # samples are contrasted with centroids, never with each other
 
-    weight: float = 0.5
-    sparsity: float = 0.25
-    temperature: float = 0.07
-    smoothing: float = 1e-4
+    weight: float = 0.5  # λ, of contrast and correction
+    sparsity: float = 0.25  # α, the exponent of the cosine
+    temperature: float = 0.07  # τ, which powers of cosines are divided by
+    smoothing: float = 1e-4  # keeps the derivative of the power finite at 0
     positive_reduction: str = "original"
-    mean_correction: bool = False
-    early_exit: bool = False
-    summariser: Summariser = field(default_factory=FinchClusters)
+    mean_correction: bool = False  # whether the correction is divided by the number of centroids of the class
+    early_exit: bool = False  # whether FINCH stops at its first partition, on clients and server
+    summariser: Summariser = field(default_factory=FinchClusters)  # FINCH clusters follow `early_exit`
 
     def __post_init__(self) -> None:
         positive(sparsity=self.sparsity, temperature=self.temperature, smoothing=self.smoothing)
@@ -75,30 +53,32 @@ class FedPlvm(SinglePrototypeSet):
             object.__setattr__(self, "summariser", FinchClusters(early_exit=self.early_exit))
 
     def aggregate(
-        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
-    ) -> tuple[Prototypes, FrameworkState]:
+        self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
+    ) -> tuple[Prototypes, base.FrameworkState]:
         """FINCH centroids of all uploads of each class (Eq. 3, K > 1)."""
-        denoised = denoise_uploads(pool_uploads(uploads, context), context.classes)
-        centroids = finch_centroids(denoised.prototypes, early_exit=self.early_exit)
-        return with_reliability(centroids, denoised.class_prototypes), state
+        denoised = aggregation.denoise_uploads(aggregation.pool_uploads(uploads, context), context.classes)
+        centroids = aggregation.finch_centroids(denoised.prototypes, early_exit=self.early_exit)
+        return aggregation.with_reliability(centroids, denoised.class_prototypes), state
 
     def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
-        """Cross-entropy, contrast, and a correction towards cosine 1 with every centroid of the class."""
-        if not len(broadcast.labels):
-            return {"task": cross_entropy(batch), "contrast": zero_loss(batch), "correct": zero_loss(batch)}
-        match = same_class_mask(batch.labels, broadcast)
-        cosine = cosine_similarity(batch.features, broadcast.vectors)
-        similarity = signed_power(cosine, self.sparsity, self.smoothing)
-        reliability = sample_reliability(batch, broadcast)
-        contrast = -POSITIVE_REDUCTIONS[self.positive_reduction](similarity / self.temperature, match) * reliability
-        return {
-            "task": cross_entropy(batch),
-            "contrast": self.weight * weighted_mean(contrast, batch.weights),
-            "correct": self.weight * weighted_mean(self._correction(similarity, match) * reliability, batch.weights),
-        }
+        """Cross-entropy, contrast, and a correction towards cosine 1 with every centroid of the class.
 
-    def _correction(self, similarity: Float[Tensor, "b p"], match: Bool[Tensor, "b p"]) -> Float[Tensor, " b"]:
-        """|Σ s_α - K| over the K centroids of the own class; 0 if there are none."""
+        The correction is |Σ s_α - K| over the K centroids of the own class; 0 if there are none.
+        """
+        if not len(broadcast.labels):
+            zero = losses.zero_loss(batch)
+            return {"task": losses.cross_entropy(batch), "contrast": zero, "correct": zero}
+        match = losses.same_class_mask(batch.labels, broadcast)
+        cosine = losses.cosine_similarity(batch.features, broadcast.vectors)
+        similarity = signed_power(cosine, self.sparsity, self.smoothing)
+        reliability = losses.sample_reliability(batch, broadcast)
+        contrast = -POSITIVE_REDUCTIONS[self.positive_reduction](similarity / self.temperature, match)
         count = match.sum(dim=1)
-        difference = ((similarity * match).sum(dim=1) - count).abs()
-        return difference / count.clamp(min=1) if self.mean_correction else difference
+        correction = ((similarity * match).sum(dim=1) - count).abs()
+        if self.mean_correction:
+            correction = correction / count.clamp(min=1)
+        return {
+            "task": losses.cross_entropy(batch),
+            "contrast": self.weight * losses.weighted_mean(contrast * reliability, batch.weights),
+            "correct": self.weight * losses.weighted_mean(correction * reliability, batch.weights),
+        }

@@ -16,10 +16,6 @@ from vpdr.validation import not_negative
 class FedProto(SinglePrototypeSet):
     """One global prototype for each class; every feature is aligned with that of its own class.
 
-    Args:
-        weight: λ, the weight of the alignment loss.
-        summariser: how clients make prototypes.
-
     >>> import torch
     >>> from vpdr.rng import Streams
     >>> uploads = [Prototypes(torch.full((2, 3), value), torch.tensor([0, 1])) for value in (1.0, 3.0)]
@@ -32,7 +28,7 @@ class FedProto(SinglePrototypeSet):
 
     loss_is_per_sample: ClassVar[bool] = True  # each sample is aligned with the prototype of its own label
 
-    weight: float = 0.1
+    weight: float = 0.1  # λ, of the alignment loss
     summariser: Summariser = ClassMeans()
 
     def __post_init__(self) -> None:
@@ -46,5 +42,4 @@ class FedProto(SinglePrototypeSet):
         return with_reliability(averages, averages), state
 
     def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
-        """Cross-entropy and alignment."""
         return {"task": cross_entropy(batch), "align": self.weight * alignment_loss(batch, broadcast)}

@@ -9,17 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.frameworks.aggregation import (
-    class_averages,
-    class_weights,
-    denoise_uploads,
-    pool_uploads,
-    to_float32_without_variances,
-    with_reliability,
-)
+from vpdr.frameworks import aggregation, server_optim
 from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
 from vpdr.frameworks.losses import alignment_loss, cross_entropy
-from vpdr.frameworks.server_optim import Parameters, detached, init_linear, sgd_step, shuffled_batches, with_grad
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import not_negative, positive
@@ -27,24 +19,15 @@ from vpdr.validation import not_negative, positive
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FedTgp(SinglePrototypeSet):
-    """A generator with one output for each class, which the server trains over all rounds.
-
-    Args:
-        weight: λ, the weight of the alignment loss.
-        epochs: server epochs in each round.
-        server_lr: learning rate of the server's SGD.
-        batch: server batch size.
-        threshold: upper bound of the margin.
-        summariser: how clients make prototypes.
-    """
+    """A generator with one output for each class, which the server trains over all rounds."""
 
     loss_is_per_sample: ClassVar[bool] = True  # each sample is aligned with the prototype of its own label
 
-    weight: float = 1.0
-    epochs: int = 100
-    server_lr: float = 1e-3
-    batch: int = 256
-    threshold: float = 100.0
+    weight: float = 1.0  # λ, of the alignment loss
+    epochs: int = 100  # of the server in each round
+    server_lr: float = 1e-3  # of the server's SGD
+    batch: int = 256  # of the server
+    threshold: float = 100.0  # upper bound of the margin
     summariser: Summariser = ClassMeans()
 
     def __post_init__(self) -> None:
@@ -55,43 +38,40 @@ class FedTgp(SinglePrototypeSet):
         """A random generator, and no uploaded class."""
         rng = context.streams.generator("fedtgp/start")
         generator = {"embedding": torch.randn(context.classes, context.dim, generator=rng)}
-        generator |= init_linear("hidden", (context.dim, context.dim), rng)
-        generator |= init_linear("out", (context.dim, context.dim), rng)
+        generator |= server_optim.init_linear("hidden", (context.dim, context.dim), rng)
+        generator |= server_optim.init_linear("out", (context.dim, context.dim), rng)
         return {"generator": generator, "seen": torch.zeros(context.classes, dtype=torch.bool)}
 
     def aggregate(
         self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
     ) -> tuple[Prototypes, FrameworkState]:
-        """Train on the uploads, then broadcast the classes that were ever uploaded (Eq. 3, K = 1)."""
-        denoised = denoise_uploads(pool_uploads(uploads, context), context.classes)
-        prototypes = to_float32_without_variances(denoised.prototypes)
-        generator, uploaded = state["generator"], state["seen"].index_fill(0, prototypes.labels, True)
+        """Train on the uploads, then broadcast the classes that were ever uploaded (Eq. 3, K = 1).
+
+        The server's loss is the cross-entropy of negative distances, with the margin added to the own class.
+        """
+        denoised = aggregation.denoise_uploads(aggregation.pool_uploads(uploads, context), context.classes)
+        prototypes = aggregation.to_float32_without_variances(denoised.prototypes)
+        generator = server_optim.with_grad(state["generator"])
         if len(prototypes.labels):
-            generator = self._train_generator(generator, prototypes, context)
+            rng = context.streams.generator("fedtgp/shuffle", round=context.round)
+            margin = adaptive_margin(prototypes, self.threshold)
+            for _ in range(self.epochs):
+                for rows in server_optim.shuffled_batches(len(prototypes.labels), self.batch, rng):
+                    labels = prototypes.labels[rows]
+                    distances = euclidean_distances(prototypes.vectors[rows], _generate_prototypes(generator))
+                    distances = distances + margin * F.one_hot(labels, context.classes)
+                    server_optim.sgd_step(generator, F.cross_entropy(-distances, labels), self.server_lr)
+        generator, uploaded = server_optim.detached(generator), state["seen"].index_fill(0, prototypes.labels, True)
         labels = uploaded.nonzero()[:, 0]
         generated = Prototypes(_generate_prototypes(generator)[labels], labels)
         new_state = {"generator": generator, "seen": uploaded}
-        return with_reliability(generated, denoised.class_prototypes), new_state
-
-    def _train_generator(self, generator: Parameters, prototypes: Prototypes, context: ServerContext) -> Parameters:
-        """SGD on the cross-entropy of negative distances, with the margin added to the own class."""
-        rng = context.streams.generator("fedtgp/shuffle", round=context.round)
-        margin = adaptive_margin(prototypes, self.threshold)
-        parameters = with_grad(generator)
-        for _ in range(self.epochs):
-            for rows in shuffled_batches(len(prototypes.labels), self.batch, rng):
-                labels = prototypes.labels[rows]
-                distances = euclidean_distances(prototypes.vectors[rows], _generate_prototypes(parameters))
-                distances = distances + margin * F.one_hot(labels, context.classes)
-                sgd_step(parameters, F.cross_entropy(-distances, labels), self.server_lr)
-        return detached(parameters)
+        return aggregation.with_reliability(generated, denoised.class_prototypes), new_state
 
     def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
-        """Cross-entropy, and alignment with the trained prototype of the own class."""
         return {"task": cross_entropy(batch), "align": self.weight * alignment_loss(batch, broadcast)}
 
 
-def _generate_prototypes(generator: Parameters) -> Float[Tensor, "c d"]:
+def _generate_prototypes(generator: server_optim.Parameters) -> Float[Tensor, "c d"]:
     """One prototype for each class, uploaded or not."""
     hidden = F.linear(generator["embedding"], generator["hidden.weight"], generator["hidden.bias"]).relu()
     return F.linear(hidden, generator["out.weight"], generator["out.bias"])
@@ -105,7 +85,8 @@ def euclidean_distances(points: Float[Tensor, "p d"], targets: Float[Tensor, "c 
 
 def adaptive_margin(prototypes: Prototypes, threshold: float) -> float:
     """The largest distance from a class mean to the nearest other one, but at most the threshold."""
-    means = class_averages(prototypes, class_weights(prototypes, torch.ones(len(prototypes.labels))))
+    equal_weights = torch.ones(len(prototypes.labels))
+    means = aggregation.class_averages(prototypes, aggregation.class_weights(prototypes, equal_weights))
     if len(means.labels) < 2:
         return threshold
     distances = torch.cdist(means.vectors, means.vectors).fill_diagonal_(torch.inf)

@@ -11,19 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.errors import InvalidInput
-from vpdr.frameworks.aggregation import denoise_uploads, pool_uploads, to_float32_without_variances
-from vpdr.frameworks.base import FeatureMap, FrameworkBase, FrameworkState, ServerContext
-from vpdr.frameworks.losses import class_reliability, cross_entropy, weighted_mean, zero_loss
-from vpdr.frameworks.server_optim import (
-    AdamW,
-    Parameters,
-    detached,
-    dropout_mask,
-    init_linear,
-    init_uniform,
-    shuffled_batches,
-    with_grad,
-)
+from vpdr.frameworks import aggregation, base, losses, server_optim
+from vpdr.frameworks.server_optim import AdamW, Parameters
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
@@ -42,7 +31,7 @@ class MpftBroadcast:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mpft(FrameworkBase):
+class Mpft(base.Framework[MpftBroadcast]):
     """The server trains an adapter and a head on prototypes of the frozen encoder.
 
     `Mpft(summariser=KMeansClusters(rate=0.1))` uploads several prototypes for each class, as in the paper's
@@ -53,36 +42,22 @@ class Mpft(FrameworkBase):
     before. From then on the adapter is fixed and only the head is trained, on uploads in the adapter's space.
     The upload of a client without the adapter is marked as such, and the server applies the adapter to it.
     Clients distil from adapter and head on frozen features in both cases.
-
-    Args:
-        weight: β, the weight of the distillation loss.
-        temperature: T, the temperature of the distillation.
-        kd_tau2: whether the distillation is multiplied by T², as in the released code.
-        epochs: server epochs in each round.
-        batch: server batch size.
-        hidden: hidden width of the server's head.
-        reduction: the adapter's width is the feature dimension divided by this.
-        dropout: dropout rate of the server's training.
-        server_lr: learning rate of the server's AdamW.
-        server_decay: decoupled weight decay of the server's AdamW.
-        summariser: how clients make prototypes.
-        uses_broadcast_features: set by `with_broadcast_features`.
     """
 
     loss_is_per_sample: ClassVar[bool] = True  # the distillation target of a sample depends on that sample alone
 
-    weight: float = 0.3
-    temperature: float = 4.0
-    kd_tau2: bool = False
-    epochs: int = 20
-    batch: int = 64
-    hidden: int = 512
-    reduction: int = 8
-    dropout: float = 0.1
-    server_lr: float = 1e-3
-    server_decay: float = 1e-5
+    weight: float = 0.3  # β, of the distillation loss
+    temperature: float = 4.0  # T, of the distillation
+    kd_tau2: bool = False  # whether the distillation is multiplied by T², as in the released code
+    epochs: int = 20  # of the server in each round
+    batch: int = 64  # of the server
+    hidden: int = 512  # width of the server's head
+    reduction: int = 8  # the adapter's width is the feature dimension divided by this
+    dropout: float = 0.1  # of the server's training
+    server_lr: float = 1e-3  # of the server's AdamW
+    server_decay: float = 1e-5  # decoupled weight decay of the server's AdamW
     summariser: Summariser = ClassMeans()
-    uses_broadcast_features: bool = False
+    uses_broadcast_features: bool = False  # set by `with_broadcast_features`
 
     def __post_init__(self) -> None:
         not_negative(weight=self.weight, epochs=self.epochs)
@@ -97,25 +72,22 @@ class Mpft(FrameworkBase):
         return EncoderKind.BROADCAST if self.uses_broadcast_features else EncoderKind.PUBLIC
 
     def with_broadcast_features(self) -> "Mpft":
-        """The same framework with releases of the server's adapter features."""
         return replace(self, uses_broadcast_features=True)
 
-    def feature_map(self, broadcast: MpftBroadcast) -> FeatureMap | None:
+    def feature_map(self, broadcast: MpftBroadcast) -> base.FeatureMap | None:
         """The adapter; None before it is trained."""
         if not self.uses_broadcast_features or not broadcast.parameters:
             return None
         return partial(apply_adapter, broadcast.parameters)
 
-    def init_state(self, context: ServerContext) -> FrameworkState:
+    def init_state(self, context: base.ServerContext) -> base.FrameworkState:
         """An adapter that is the identity, a random head, and a fresh optimiser."""
         rng = context.streams.generator("mpft/start")
         width = max(1, context.dim // self.reduction)
-        model = {
-            "down": init_uniform(width, context.dim, fan_in=context.dim, rng=rng),
-            "up": torch.zeros(context.dim, width),
-        }
-        model |= init_linear("hidden", (self.hidden, context.dim), rng)
-        model |= init_linear("out", (context.classes, self.hidden), rng)
+        model = {"down": server_optim.init_uniform(width, context.dim, fan_in=context.dim, rng=rng)}
+        model["up"] = torch.zeros(context.dim, width)
+        model |= server_optim.init_linear("hidden", (self.hidden, context.dim), rng)
+        model |= server_optim.init_linear("out", (context.classes, self.hidden), rng)
         return {"model": model, "optimiser": self._optimiser.init_state(model)}
 
     @property
@@ -123,75 +95,86 @@ class Mpft(FrameworkBase):
         return AdamW(lr=self.server_lr, weight_decay=self.server_decay)
 
     def aggregate(
-        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
-    ) -> tuple[MpftBroadcast, FrameworkState]:
+        self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
+    ) -> tuple[MpftBroadcast, base.FrameworkState]:
         """Train the model for some epochs on this round's prototypes (Eq. 3)."""
         adapter_is_fixed = self.uses_broadcast_features and state["optimiser"]["steps"] > 0
         if adapter_is_fixed:
             uploads = [_to_adapter_space(upload, state["model"]) for upload in uploads]
-        denoised = denoise_uploads(pool_uploads(uploads, context), context.classes)
-        prototypes = to_float32_without_variances(denoised.prototypes)
+        denoised = aggregation.denoise_uploads(aggregation.pool_uploads(uploads, context), context.classes)
+        prototypes = aggregation.to_float32_without_variances(denoised.prototypes)
         if len(prototypes.labels):
             state = self._train_model(state, prototypes, context, head_only=adapter_is_fixed)
         if state["optimiser"]["steps"] == 0:
             return MpftBroadcast({}), state
         parameters = dict(state["model"])
         if denoised.class_prototypes.variances is not None:
-            reliability = class_reliability(denoised.class_prototypes, context.classes)
+            reliability = losses.class_reliability(denoised.class_prototypes, context.classes)
             parameters[_RELIABILITY_KEY] = reliability.float()
         return MpftBroadcast(parameters), state
 
     def _train_model(
-        self, server_state: FrameworkState, prototypes: Prototypes, context: ServerContext, *, head_only: bool
-    ) -> FrameworkState:
+        self, state: base.FrameworkState, prototypes: Prototypes, context: base.ServerContext, *, head_only: bool
+    ) -> base.FrameworkState:
         rng = context.streams.generator("mpft/train", round=context.round)
-        model, optimiser, optimiser_state = server_state["model"], self._optimiser, server_state["optimiser"]
-        trained = with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
+        model, optimiser_state = state["model"], state["optimiser"]
+        trained = server_optim.with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
         for _ in range(self.epochs):
-            for rows in shuffled_batches(len(prototypes.labels), self.batch, rng):
+            for rows in server_optim.shuffled_batches(len(prototypes.labels), self.batch, rng):
                 features = prototypes.vectors[rows]
                 if not head_only:
-                    mask = dropout_mask((len(rows), len(trained["down"])), self.dropout, rng)
+                    mask = server_optim.dropout_mask((len(rows), len(trained["down"])), self.dropout, rng)
                     features = apply_adapter(trained, features, mask)
-                mask = dropout_mask((len(rows), len(trained["hidden.weight"])), self.dropout, rng)
+                mask = server_optim.dropout_mask((len(rows), len(trained["hidden.weight"])), self.dropout, rng)
                 loss = F.cross_entropy(head_logits(trained, features, mask), prototypes.labels[rows])
-                optimiser_state = optimiser.step(trained, loss, optimiser_state)
-        return {"model": {**model, **detached(trained)}, "optimiser": optimiser_state}
+                optimiser_state = self._optimiser.step(trained, loss, optimiser_state)
+        return {"model": {**model, **server_optim.detached(trained)}, "optimiser": optimiser_state}
 
     def losses(self, batch: TrainBatch, broadcast: MpftBroadcast) -> Losses:
         """Cross-entropy, and the divergence from the server's model on frozen features."""
         model = broadcast.parameters
         if not model:
-            return {"task": cross_entropy(batch), "distil": zero_loss(batch)}
+            return {"task": losses.cross_entropy(batch), "distil": losses.zero_loss(batch)}
         with torch.no_grad():
             teacher_logits = head_logits(model, apply_adapter(model, batch.frozen_features))
             teacher = (teacher_logits / self.temperature).log_softmax(dim=1)
         student = (batch.logits / self.temperature).log_softmax(dim=1)
         divergence = (teacher.exp() * (teacher - student)).sum(dim=1)
-        scale = self.weight * (self.temperature**2 if self.kd_tau2 else 1.0)
         if _RELIABILITY_KEY in model:
             divergence = divergence * model[_RELIABILITY_KEY][batch.labels]
-        return {"task": cross_entropy(batch), "distil": scale * weighted_mean(divergence, batch.weights)}
-
-    def global_prototypes(self, broadcast: MpftBroadcast) -> Prototypes | None:
-        """None: the broadcast is a model."""
-        return None
+        scale = self.weight * (self.temperature**2 if self.kd_tau2 else 1.0)
+        task = losses.cross_entropy(batch)
+        return {"task": task, "distil": scale * losses.weighted_mean(divergence, batch.weights)}
 
     def broadcast_logits(
         self, frozen_features: Float[Tensor, "b d"], broadcast: MpftBroadcast
     ) -> Float[Tensor, "b c"] | None:
-        """The logits of the server's model; None before it is trained."""
         model = broadcast.parameters
         return head_logits(model, apply_adapter(model, frozen_features)) if model else None
 
     def pack(self, broadcast: MpftBroadcast) -> dict[str, Tensor]:
-        """The parameters by name."""
         return dict(broadcast.parameters)
 
     def unpack(self, arrays: Mapping[str, Tensor]) -> MpftBroadcast:
-        """The parameters by name; anything but no parameters or all of them is refused."""
-        if arrays:
-            _check_parameters(arrays)
+        """The parameters by name; missing or unknown ones, and shapes that do not fit each other, are refused."""
+        if not arrays:
+            return MpftBroadcast({})
+        shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+        if set(shapes) - {_RELIABILITY_KEY} != {*_ADAPTER_PARAMETERS, *_HEAD_PARAMETERS} or any(
+            len(shapes[name]) != 2 for name in ("down", "out.weight")
+        ):
+            raise InvalidInput(f"expected the parameters of a teacher, got {shapes}")
+        (width, dim), (classes, hidden) = shapes["down"], shapes["out.weight"]
+        expected: dict[str, tuple[int, ...]] = {
+            "down": (width, dim),
+            "up": (dim, width),
+            "hidden.weight": (hidden, dim),
+            "hidden.bias": (hidden,),
+            "out.weight": (classes, hidden),
+            "out.bias": (classes,),
+        }
+        if shapes != expected | ({_RELIABILITY_KEY: (classes,)} if _RELIABILITY_KEY in shapes else {}):
+            raise InvalidInput(f"expected a teacher of shapes {expected}, got {shapes}")
         return MpftBroadcast(dict(arrays))
 
 
@@ -217,23 +200,3 @@ def _to_adapter_space(upload: Prototypes, model: Parameters) -> Prototypes:
     if upload.in_broadcast_space:
         return upload
     return Prototypes(apply_adapter(model, upload.vectors), upload.labels, in_broadcast_space=True)
-
-
-def _check_parameters(arrays: Mapping[str, Tensor]) -> None:
-    """Refuse missing or unknown parameters, and shapes that do not fit each other."""
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    if set(shapes) - {_RELIABILITY_KEY} != {*_ADAPTER_PARAMETERS, *_HEAD_PARAMETERS} or any(
-        len(shapes[name]) != 2 for name in ("down", "out.weight")
-    ):
-        raise InvalidInput(f"expected the parameters of a teacher, got {shapes}")
-    (width, dim), (classes, hidden) = shapes["down"], shapes["out.weight"]
-    expected: dict[str, tuple[int, ...]] = {
-        "down": (width, dim),
-        "up": (dim, width),
-        "hidden.weight": (hidden, dim),
-        "hidden.bias": (hidden,),
-        "out.weight": (classes, hidden),
-        "out.bias": (classes,),
-    }
-    if shapes != expected | ({_RELIABILITY_KEY: (classes,)} if _RELIABILITY_KEY in shapes else {}):
-        raise InvalidInput(f"expected a teacher of shapes {expected}, got {shapes}")

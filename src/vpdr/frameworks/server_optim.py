@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.frameworks.base import FrameworkState
-from vpdr.validation import at_least_0_below_1, not_negative, positive
 
 Parameters: TypeAlias = dict[str, Tensor]
+
+_BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8  # the defaults of AdamW
 
 
 def init_uniform(*shape: int, fan_in: int, rng: torch.Generator) -> Tensor:
@@ -62,15 +63,8 @@ def sgd_step(parameters: Parameters, loss: Float[Tensor, ""], lr: float) -> None
 class AdamW:
     """Adam with decoupled weight decay, with a state that the caller holds."""
 
-    lr: float = 1e-3
-    weight_decay: float = 1e-5
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-
-    def __post_init__(self) -> None:
-        positive(lr=self.lr, eps=self.eps)
-        not_negative(weight_decay=self.weight_decay)
-        at_least_0_below_1(beta1=self.betas[0], beta2=self.betas[1])
+    lr: float
+    weight_decay: float
 
     def init_state(self, parameters: Parameters) -> FrameworkState:
         """The state before the first step: both moments are zero."""
@@ -80,13 +74,12 @@ class AdamW:
     def step(self, parameters: Parameters, loss: Float[Tensor, ""], state: FrameworkState) -> FrameworkState:
         """Change the parameters in place by one step, and return the new state."""
         gradients = torch.autograd.grad(loss, list(parameters.values()))
-        first, second = dict(state["first"]), dict(state["second"])
-        steps, (beta1, beta2) = state["steps"] + 1, self.betas
+        first, second, steps = dict(state["first"]), dict(state["second"]), state["steps"] + 1
         with torch.no_grad():
             for (name, value), gradient in zip(parameters.items(), gradients, strict=True):
-                first[name] = first[name].lerp(gradient, 1 - beta1)
-                second[name] = beta2 * second[name] + (1 - beta2) * gradient.square()
-                denominator = (second[name] / (1 - beta2**steps)).sqrt_().add_(self.eps)
+                first[name] = first[name].lerp(gradient, 1 - _BETA1)
+                second[name] = _BETA2 * second[name] + (1 - _BETA2) * gradient.square()
+                denominator = (second[name] / (1 - _BETA2**steps)).sqrt_().add_(_EPS)
                 value.mul_(1 - self.lr * self.weight_decay)
-                value.addcdiv_(first[name], denominator, value=-self.lr / (1 - beta1**steps))
+                value.addcdiv_(first[name], denominator, value=-self.lr / (1 - _BETA1**steps))
         return {"steps": steps, "first": first, "second": second}
