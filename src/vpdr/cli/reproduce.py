@@ -39,7 +39,7 @@ from vpdr.reproduce.studies import (
     study_ids,
     uses_clip_norm,
 )
-from vpdr.reproduce.summary import framework_label, method_label, page_title
+from vpdr.reproduce.summaries import framework_label, method_label, page_title
 
 DEFAULT_OUT = Path("runs") / "reproduce"
 StudySummary = Mapping[str, Any]  # the content of ID.json

@@ -1,39 +1,26 @@
 """The figures of a report: style, colours, plots, and SVG with captions for the page."""
 
 import contextlib
-import functools
 import io
+import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from vpdr.report import stats
 from vpdr.report.format import DASH, METRIC_PHRASES, METRIC_TITLES, join_and, method_name
-from vpdr.report.stats import (
-    ALL_CLASSES,
-    OWN_CLASSES,
-    Curve,
-    NoiseToSignalRatios,
-    Record,
-    RecordsByMethod,
-    accuracy_curve,
-    epsilon_curve,
-    final_accuracy_by_client,
-    mean_curve,
-    noise_to_signal_ratios,
-    same_scopes,
-)
+from vpdr.report.stats import Curve, RecordsByMethod, accuracy_curve, mean_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
 
 
-Arguments = ParamSpec("Arguments")
 TEXT_COLOUR, FONT = "#333333", "DejaVu Sans"
 RC_PARAMS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
@@ -58,20 +45,9 @@ RC_PARAMS: dict[Any, Any] = {
 }
 
 
-def with_style(draw: Callable[Arguments, "Figure"]) -> Callable[Arguments, "Figure"]:
-    """Draw with the settings of this module, whatever the user's matplotlib settings are."""
-
-    @functools.wraps(draw)
-    def styled(*args: Arguments.args, **kwargs: Arguments.kwargs) -> "Figure":
-        with _style_context():
-            return draw(*args, **kwargs)
-
-    return styled
-
-
 @contextlib.contextmanager
-def _style_context() -> Iterator[None]:
-    """The settings of this module on top of matplotlib's defaults."""
+def drawing_style() -> Iterator[None]:
+    """The settings of this module on top of matplotlib's defaults, whatever the user's settings are."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
@@ -91,6 +67,19 @@ def make_subplots(columns: int, rows: int, size: tuple[float, float], **sharing:
     return figure, figure.subplots(rows, columns, squeeze=False, **sharing)
 
 
+def make_panels(
+    count: int, width: float, height: float, *, max_width: float = math.inf, title_height: float = 0.0, **sharing: Any
+) -> tuple["Figure", Any]:
+    """A figure with `count` panels of one size in at most three columns; the rest of the grid is hidden."""
+    columns = min(3, max(1, count))
+    lines = max(1, -(-count // columns))
+    size = (min(max_width, width * columns), title_height + height * lines)
+    figure, grid = make_subplots(columns, lines, size, **sharing)
+    for axes in grid.flat[count:]:
+        axes.set_visible(False)
+    return figure, grid
+
+
 def integer_ticks(axes: "Axes") -> None:
     """Put a few ticks at integers."""
     from matplotlib.ticker import MaxNLocator
@@ -98,11 +87,11 @@ def integer_ticks(axes: "Axes") -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
 
 
+@drawing_style()
 def inline_svg(figure: "Figure", name: str, description: str) -> str:
     """The figure as an `<svg>` element; `name` is the prefix of its ids, so that ids on a page are unique."""
     buffer = io.StringIO()
-    with _style_context():
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<(metadata|style).*?</\1>|<!--.*?-->|<defs>\s*</defs>", "", text, flags=re.DOTALL)
@@ -132,18 +121,14 @@ class MethodStyle:
 
 
 MethodStyles = Mapping[str, MethodStyle]  # by method
-
-
-def method_family(method: str) -> str:
-    """`igpp-1` and `igpp-8` are members of the family `igpp`."""
-    return re.sub(r"-[\d.]+$", "", method)
+BudgetCurves = dict[float, dict[Curve, list[str]]]  # budget -> curve -> methods with this curve
 
 
 def method_styles(methods: Sequence[str], baseline: str | None) -> dict[str, MethodStyle]:
-    """The style of each method; depends on the order of the methods only."""
+    """The style of each method; depends on their order only. `igpp-1` and `igpp-8` are of the family `igpp`."""
     families: dict[str, list[str]] = {}
     for method in methods:
-        families.setdefault(method_family(method), []).append(method)
+        families.setdefault(re.sub(r"-[\d.]+$", "", method), []).append(method)
     others = [family for family in families if baseline not in families[family]]
     colours = {family: COLOURS[index % len(COLOURS)] for index, family in enumerate(others)}
     styles = {}
@@ -159,7 +144,7 @@ def method_styles(methods: Sequence[str], baseline: str | None) -> dict[str, Met
 DOTTED_LINE: dict[str, Any] = {"color": TEXT_COLOUR, "linewidth": 1, "linestyle": (0, (1, 1))}
 
 
-@with_style
+@drawing_style()
 def plot_final_accuracy(setting: Mapping[str, Any], baseline: str | None, styles: MethodStyles) -> "Figure":
     """Final accuracies of all methods: mean, interval and the value of each seed."""
     methods = setting["methods"]
@@ -171,10 +156,16 @@ def plot_final_accuracy(setting: Mapping[str, Any], baseline: str | None, styles
     figure, grid = make_subplots(len(panels), 1, (9, 0.9 + 0.3 * len(methods)), sharey=True, sharex=True)
     for axes, (metric, title) in zip(grid[0], panels.items(), strict=True):
         for row, (method, summary) in enumerate(methods.items()):
-            if metric in summary["metrics"]:
-                _plot_interval(axes, row, summary["metrics"][metric], styles[method])
-        baseline_metrics = methods.get(baseline, {}).get("metrics", {})
-        reference = baseline_metrics.get(_baseline_metric(metric))
+            if metric not in summary["metrics"]:
+                continue
+            interval, style = summary["metrics"][metric], styles[method]
+            seeds = [100 * value for value in interval["values"]]
+            axes.plot(seeds, [row] * len(seeds), ".", color=style.colour, alpha=0.45, markersize=4)
+            if interval["low"] is not None:
+                ends = [100 * interval["low"], 100 * interval["high"]]
+                axes.plot(ends, [row, row], color=style.colour, linewidth=1.6)
+            axes.plot([100 * interval["mean"]], [row], style.marker, color=style.colour, markersize=6)
+        reference = methods.get(baseline, {}).get("metrics", {}).get(_baseline_metric(metric))
         if reference:
             axes.axvline(100 * reference["mean"], color=TEXT_COLOUR, linewidth=1, linestyle="--", zorder=1)
         axes.set(title=title, xlabel="accuracy, %")
@@ -187,33 +178,27 @@ def plot_final_accuracy(setting: Mapping[str, Any], baseline: str | None, styles
 
 def _baseline_metric(metric: str) -> str:
     """The metric of the baseline's own predictor on the same classes."""
-    return OWN_CLASSES if metric == OWN_CLASSES else ALL_CLASSES
+    return stats.OWN_CLASSES if metric == stats.OWN_CLASSES else stats.ALL_CLASSES
 
 
-def _plot_interval(axes: "Axes", row: int, interval: Mapping[str, Any], style: MethodStyle) -> None:
-    seeds = [100 * value for value in interval["values"]]
-    axes.plot(seeds, [row] * len(seeds), ".", color=style.colour, alpha=0.45, markersize=4)
-    if interval["low"] is not None:
-        axes.plot([100 * interval["low"], 100 * interval["high"]], [row, row], color=style.colour, linewidth=1.6)
-    axes.plot([100 * interval["mean"]], [row], style.marker, color=style.colour, markersize=6)
-
-
-@with_style
+@drawing_style()
 def plot_accuracy_by_round(
     records: RecordsByMethod, metric: str, baseline: str | None, styles: MethodStyles
 ) -> "Figure":
     """Accuracy after each round: a panel for each family, thin lines for seeds, a thick one for the mean."""
-    curves = {method: [accuracy_curve(record, metric) for record in runs] for method, runs in records.items()}
+    curves = {method: [accuracy_curve(record, metric) for record in each] for method, each in records.items()}
     curves = {method: each for method, each in curves.items() if any(curve.rounds for curve in each)}
     baseline_runs = () if baseline is None else records.get(baseline, ())
     reference = mean_curve([accuracy_curve(record, _baseline_metric(metric)) for record in baseline_runs])
     families = list(dict.fromkeys(styles[method].family for method in curves))
-    columns = min(3, max(1, len(families)))
-    lines = max(1, -(-len(families) // columns))
-    figure, grid = make_subplots(columns, lines, (3 * columns, 0.4 + 2 * lines), sharex=True, sharey=True)
+    figure, grid = make_panels(len(families), 3, 2, title_height=0.4, sharex=True, sharey=True)
     for axes, family in zip(grid.flat, families, strict=False):
         for method in (each for each in curves if styles[each].family == family):
-            _plot_seed_curves(axes, curves[method], styles[method], method)
+            runs, mean = curves[method], mean_curve(curves[method])
+            line = {"color": styles[method].colour, "linestyle": styles[method].linestyle}
+            for curve in runs if len(runs) > 1 else ():
+                axes.plot(curve.rounds, curve.values, linewidth=0.7, alpha=0.45, **line)
+            axes.plot(mean.rounds, mean.values, linewidth=2.2, label=method or "mean", **line)
         if reference.rounds and styles[str(baseline)].family != family:
             axes.plot(reference.rounds, reference.values, label=baseline, **DOTTED_LINE)
         axes.set_title(method_name(family))
@@ -223,9 +208,7 @@ def plot_accuracy_by_round(
 
 
 def _label_round_panels(figure: "Figure", grid: Any, used: int) -> None:
-    """Hide unused panels, and show the ticks of rounds under the last panel of each column."""
-    for axes in grid.flat[used:]:
-        axes.set_visible(False)
+    """Show the ticks of rounds under the last panel of each column."""
     for axes in grid.flat[max(0, used - grid.shape[1]) : used]:
         axes.tick_params(labelbottom=True)
     figure.supxlabel("round", fontsize=10)
@@ -233,26 +216,26 @@ def _label_round_panels(figure: "Figure", grid: Any, used: int) -> None:
     integer_ticks(grid[0, 0])
 
 
-def _plot_seed_curves(axes: "Axes", curves: Sequence[Curve], style: MethodStyle, method: str) -> None:
-    mean = mean_curve(curves)
-    for curve in curves if len(curves) > 1 else ():
-        axes.plot(curve.rounds, curve.values, color=style.colour, linewidth=0.7, alpha=0.45, linestyle=style.linestyle)
-    axes.plot(
-        mean.rounds, mean.values, color=style.colour, linewidth=2.2, linestyle=style.linestyle, label=method or "mean"
-    )
-
-
-@with_style
+@drawing_style()
 def plot_accuracy_by_client(records: RecordsByMethod, scopes: Sequence[str]) -> "Figure":
     """Final accuracy of every client by every method, averaged over seeds."""
-    tables = {s: {method: final_accuracy_by_client(runs, s) for method, runs in records.items()} for s in scopes}
+    tables = {s: {method: stats.final_accuracy_by_client(runs, s) for method, runs in records.items()} for s in scopes}
     names = list(dict.fromkeys(name for row in tables[scopes[0]].values() for name in row))
     wide = min(4.5, 0.9 + 0.75 * len(names))
     size = (1.2 + wide * len(scopes), 0.9 + 0.3 * len(records))
     figure, grid = make_subplots(len(scopes), 1, size, sharey=True)
     for axes, scope in zip(grid[0], scopes, strict=True):
         cells = [[row.get(name) for name in names] for row in tables[scope].values()]
-        _heatmap(axes, cells, annotate=len(names) <= 12)
+        values = [[math.nan if cell is None else cell for cell in row] for row in cells]
+        mesh: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": 115, "edgecolors": "white", "linewidth": 1.5}
+        axes.pcolormesh(range(len(names)), range(len(cells)), values, shading="nearest", **mesh)
+        axes.grid(visible=False)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        for row, line in enumerate(cells if len(names) <= 12 else ()):
+            for column, cell in enumerate(line):
+                text, colour = DASH if cell is None else f"{cell:.0f}", "white" if (cell or 0) > 65 else TEXT_COLOUR
+                axes.text(column, row, text, color=colour, ha="center", va="center", fontsize=9)
         axes.set_title(f"{scope} classes, accuracy in %")
         axes.set_xticks(range(len(names)), names, rotation=0 if len(names) <= 5 else 90)
     grid[0, 0].set_yticks(range(len(records)), [method_name(method) for method in records])
@@ -260,31 +243,7 @@ def plot_accuracy_by_client(records: RecordsByMethod, scopes: Sequence[str]) -> 
     return figure
 
 
-def _heatmap(axes: "Axes", cells: Sequence[Sequence[float | None]], *, annotate: bool) -> None:
-    values = [[float("nan") if cell is None else cell for cell in row] for row in cells]
-    axes.pcolormesh(
-        range(len(cells[0])),
-        range(len(cells)),
-        values,
-        shading="nearest",
-        cmap="Blues",
-        vmin=0,
-        vmax=115,
-        edgecolors="white",
-        linewidth=1.5,
-    )
-    axes.grid(visible=False)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    for row, line in enumerate(cells if annotate else ()):
-        for column, cell in enumerate(line):
-            text, colour = (
-                (DASH, TEXT_COLOUR) if cell is None else (f"{cell:.0f}", "white" if cell > 65 else TEXT_COLOUR)
-            )
-            axes.text(column, row, text, color=colour, ha="center", va="center", fontsize=9)
-
-
-@with_style
+@drawing_style()
 def plot_single_run(record: Mapping[str, Any]) -> "Figure":
     """Accuracy of a single run after each round: thin lines for clients, a thick one for their mean."""
     means = {metric: accuracy_curve(record, metric) for metric in METRIC_TITLES}
@@ -305,14 +264,12 @@ def plot_single_run(record: Mapping[str, Any]) -> "Figure":
 
 # Releases
 
-BudgetCurves = dict[float, dict[Curve, list[str]]]  # budget -> curve -> methods with this curve
-
 
 def budget_curves(records: RecordsByMethod) -> BudgetCurves:
     """The ε spent after each round by budget; methods with equal values share a curve."""
     curves_by_budget: BudgetCurves = {}
     for method, runs in records.items():
-        curve = epsilon_curve(runs)
+        curve = stats.epsilon_curve(runs)
         if any(curve.values):
             curve = Curve(curve.rounds, tuple(round(value, 6) for value in curve.values))
             budget = runs[0]["privacy"]["epsilon_budget"]
@@ -320,14 +277,10 @@ def budget_curves(records: RecordsByMethod) -> BudgetCurves:
     return dict(sorted(curves_by_budget.items()))
 
 
-@with_style
+@drawing_style()
 def plot_budgets(curves_by_budget: BudgetCurves, styles: MethodStyles) -> "Figure":
     """The ε spent after each round, a panel for each budget."""
-    columns = min(3, len(curves_by_budget))
-    lines = -(-len(curves_by_budget) // columns)
-    figure, grid = make_subplots(columns, lines, (max(4.5, min(9.0, 4.5 * columns)), 2.7 * lines), sharex=True)
-    for axes in grid.flat[len(curves_by_budget) :]:
-        axes.set_visible(False)
+    figure, grid = make_panels(len(curves_by_budget), 4.5, 2.7, max_width=9, sharex=True)
     for axes, (budget, curves) in zip(grid.flat, curves_by_budget.items(), strict=False):
         axes.axhline(budget, color=TEXT_COLOUR, linewidth=1, linestyle="--")
         for curve, methods in curves.items():
@@ -342,17 +295,29 @@ def plot_budgets(curves_by_budget: BudgetCurves, styles: MethodStyles) -> "Figur
     return figure
 
 
-@with_style
+@drawing_style()
 def plot_noise_to_signal(records: RecordsByMethod, styles: MethodStyles) -> "Figure":
-    """Noise-to-signal ratios of the releases on a logarithmic scale, with a line at 1."""
-    ratios = {method: noise_to_signal_ratios(runs) for method, runs in records.items()}
+    """Noise-to-signal ratios of the releases on a logarithmic scale, with a line at 1.
+
+    A dot for each client and seed, a bar at the mean, and a note on zero and infinite ratios.
+    """
+    ratios = {method: stats.noise_to_signal_ratios(runs) for method, runs in records.items()}
     ratios = {method: each for method, each in ratios.items() if each.num_releases}
     figure, grid = make_subplots(1, 1, (7, 1.0 + 0.3 * len(ratios)))
     axes = grid[0, 0]
     axes.set_xscale("log")
     axes.axvline(1, color=TEXT_COLOUR, linewidth=1, linestyle="--")
     for row, (method, each) in enumerate(ratios.items()):
-        _plot_strip(axes, row, each, styles[method])
+        colour, shown = styles[method].colour, sorted(value for value in each.values if value > 0)
+        shifted = [row + 0.24 * ((5 * index) % 7 / 6 - 0.5) for index in range(len(shown))]
+        axes.plot(shown, shifted, "o", color=colour, markersize=4, alpha=0.55, markeredgewidth=0)
+        if each.mean:
+            axes.plot([each.mean], [row], "|", color=colour, markersize=15, markeredgewidth=2.2)
+        note = "" if shown else "no noise"
+        if each.num_infinite:
+            note = f"infinite in {each.num_infinite} of {each.num_releases} releases"
+        right = axes.get_yaxis_transform()
+        axes.text(1.02, row, note, transform=right, ha="left", va="center", fontsize=8.5, color=TEXT_COLOUR)
     axes.set(xlabel="noise-to-signal ratio (log scale)")
     axes.set_ylim(len(ratios) - 0.5, -0.5)
     axes.set_yticks(range(len(ratios)), [method_name(method) for method in ratios])
@@ -363,24 +328,10 @@ def plot_noise_to_signal(records: RecordsByMethod, styles: MethodStyles) -> "Fig
     return figure
 
 
-def _plot_strip(axes: "Axes", row: int, ratios: NoiseToSignalRatios, style: MethodStyle) -> None:
-    """A dot for each client and seed, a bar at the mean, and a note on zero and infinite ratios."""
-    shown = sorted(value for value in ratios.values if value > 0)
-    shifted = [row + 0.24 * ((5 * index) % 7 / 6 - 0.5) for index in range(len(shown))]
-    axes.plot(shown, shifted, "o", color=style.colour, markersize=4, alpha=0.55, markeredgewidth=0)
-    if ratios.mean:
-        axes.plot([ratios.mean], [row], "|", color=style.colour, markersize=15, markeredgewidth=2.2)
-    note = "" if shown else "no noise"
-    if ratios.num_infinite:
-        note = f"infinite in {ratios.num_infinite} of {ratios.num_releases} releases"
-    right = axes.get_yaxis_transform()
-    axes.text(1.02, row, note, transform=right, ha="left", va="center", fontsize=8.5, color=TEXT_COLOUR)
-
-
 # Attacks
 
 
-@with_style
+@drawing_style()
 def plot_roc(attack: Mapping[str, Any]) -> "Figure":
     """The mean ROC curve of each adversary."""
     figure, axes = make_subplots(1, 1, (4.4, 4))
@@ -405,7 +356,8 @@ class CaptionedFigure:
     caption: str
 
 
-def _captioned_figure(figure: "Figure", name: str, caption: str) -> CaptionedFigure:
+def captioned_figure(figure: "Figure", name: str, caption: str) -> CaptionedFigure:
+    """A figure for the page; `name` is the prefix of its ids."""
     return CaptionedFigure(Markup(inline_svg(figure, name, caption)), caption)
 
 
@@ -413,40 +365,29 @@ def accuracy_figures(
     summary: Mapping[str, Any], runs: RecordsByMethod, baseline: str | None, styles: MethodStyles, key: str
 ) -> list[CaptionedFigure]:
     """Final accuracy, accuracy by round and accuracy by client of one setting."""
-    one_scope, has_baseline = same_scopes(summary), baseline in runs
+    one_scope, has_baseline = stats.same_scopes(summary), baseline in runs
     line = f"{baseline} with its own predictor"
     dashed, dotted = (f", the {kind} line is {line}" if has_baseline else "" for kind in ("dashed", "dotted"))
     caption = f"Final accuracy: mean and 95 % interval over seeds; small dots are seeds{dashed}."
-    figures = [_captioned_figure(plot_final_accuracy(summary, baseline, styles), f"{key}-standings", caption)]
+    figures = [captioned_figure(plot_final_accuracy(summary, baseline, styles), f"{key}-standings", caption)]
     for metric, phrase in METRIC_PHRASES.items():
-        if _has_metric(runs, metric) and not (one_scope and metric == OWN_CLASSES):
+        measured = any(accuracy_curve(record, metric).rounds for records in runs.values() for record in records)
+        if measured and not (one_scope and metric == stats.OWN_CLASSES):
             caption = f"Accuracy {phrase} after each round, mean over clients. Thin lines are seeds{dotted}."
             plot = plot_accuracy_by_round(runs, metric, baseline, styles)
-            figures.append(_captioned_figure(plot, f"{key}-{metric.replace('.', '-')}", caption))
+            figures.append(captioned_figure(plot, f"{key}-{metric.replace('.', '-')}", caption))
     caption = "Final accuracy of each client by the framework's own predictor, mean over seeds."
     plot = plot_accuracy_by_client(runs, ["all"] if one_scope else ["own", "all"])
-    return [*figures, _captioned_figure(plot, f"{key}-clients", caption)]
-
-
-def _has_metric(runs: RecordsByMethod, metric: str) -> bool:
-    return any(accuracy_curve(record, metric).rounds for records in runs.values() for record in records)
-
-
-def run_figures(record: Record) -> list[CaptionedFigure]:
-    """Accuracy of a single run by round."""
-    if not accuracy_curve(record, ALL_CLASSES).rounds:
-        return []
-    caption = "Accuracy after each round; the thick line is the mean over clients."
-    return [_captioned_figure(plot_single_run(record), "rounds", caption)]
+    return [*figures, captioned_figure(plot, f"{key}-clients", caption)]
 
 
 def noise_figures(runs: RecordsByMethod, styles: MethodStyles, key: str) -> list[CaptionedFigure]:
     """Noise-to-signal ratios, if anything was released."""
-    if not any(noise_to_signal_ratios(records).num_releases for records in runs.values()):
+    if not any(stats.noise_to_signal_ratios(records).num_releases for records in runs.values()):
         return []
     dots = "a dot for each client and seed (mean over rounds), a bar for the mean"
     caption = f"Noise-to-signal ratio of the releases: {dots}. Dashed: noise as strong as the signal."
-    return [_captioned_figure(plot_noise_to_signal(runs, styles), f"{key}-noise", caption)]
+    return [captioned_figure(plot_noise_to_signal(runs, styles), f"{key}-noise", caption)]
 
 
 def budget_figures(settings: Mapping[str, RecordsByMethod], styles: MethodStyles) -> list[CaptionedFigure]:
@@ -460,11 +401,5 @@ def budget_figures(settings: Mapping[str, RecordsByMethod], styles: MethodStyles
         if curves:
             caption = "ε spent by the client that spent most, against the budget (dashed)"
             caption += "." if len(groups) == 1 else f", in {', '.join(names)}."
-            figures.append(_captioned_figure(plot_budgets(curves, styles), f"budget-{index}", caption))
+            figures.append(captioned_figure(plot_budgets(curves, styles), f"budget-{index}", caption))
     return figures
-
-
-def roc_figure(attack: Mapping[str, Any]) -> CaptionedFigure:
-    """ROC curves of a membership attack."""
-    caption = "ROC of the membership attackers: all classes of a client, mean over clients and rounds."
-    return _captioned_figure(plot_roc(attack), "roc", caption)

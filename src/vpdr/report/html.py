@@ -17,20 +17,22 @@ from vpdr.report.figures import (
     MethodStyles,
     accuracy_figures,
     budget_figures,
+    captioned_figure,
     inline_svg,
     method_styles,
     noise_figures,
     plot_roc,
-    roc_figure,
-    run_figures,
+    plot_single_run,
 )
 from vpdr.report.findings import describe_comparison, finding_sentences, guarantee_section, headline, ledger_tables
 from vpdr.report.format import ATTACK_TITLES, UNNAMED_METHOD, count_noun, duration, seeds_text
 from vpdr.report.stats import (
+    ALL_CLASSES,
     SUMMARY_VERSION,
     LabelledRun,
     Record,
     RecordsByMethod,
+    accuracy_curve,
     group_by_setting,
     noise_to_signal_ratios,
     summarise_runs,
@@ -226,11 +228,15 @@ def run_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
     """
     runs, styles = {"": [record]}, method_styles([""], None)
     rounds, clients = len(record["rounds"]), len(record["clients"])
+    figures = []
+    if accuracy_curve(record, ALL_CLASSES).rounds:
+        caption = "Accuracy after each round; the thick line is the mean over clients."
+        figures.append(captioned_figure(plot_single_run(record), "rounds", caption))
     results = ResultsSection(
         id="results",
         title="Results",
         table=final_accuracy_table(record),
-        figures=[*run_figures(record), *noise_figures(runs, styles, "run")],
+        figures=[*figures, *noise_figures(runs, styles, "run")],
     )
     attacks = record.get("attacks", {})
     attack_link = {"attacks": "Attacks"} if attacks else {}
@@ -321,12 +327,13 @@ def _infinite_ratio_note(runs: RecordsByMethod) -> str:
 
 def _attack_part(kind: str, attack: Mapping[str, Any]) -> AttackPart:
     rounds = ", ".join(str(each["round"]) for each in attack["rounds"])
+    caption = "ROC of the membership attackers: all classes of a client, mean over clients and rounds."
     return AttackPart(
         title=ATTACK_TITLES[kind],
         description=f"{ADVERSARY_ENCODERS[attack['phi']]} Rounds {rounds}.",
         table=attack_table(attack),
         notes=[f"{note}." for note in attack_notes(attack)],
-        roc=roc_figure(attack) if attack.get("roc") else None,
+        roc=captioned_figure(plot_roc(attack), "roc", caption) if attack.get("roc") else None,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vpdr.errors import DamagedFile, InvalidInput, VpdrError
 from vpdr.io import json_bytes, write_atomically, write_error
 from vpdr.records import RunDir, read_record, rows_as_csv
+from vpdr.report.figures import TEXT_COLOUR
 from vpdr.report.format import (
     DASH,
     difference_in_unit,
@@ -19,10 +20,10 @@ from vpdr.report.format import (
     seeds_text,
     signed_in_unit,
 )
-from vpdr.reproduce.figures import figure_bytes, mark_smoke
+from vpdr.reproduce.figures import figure_bytes
 from vpdr.reproduce.run import RUNS_DIR, TIMED_RUNS_DIR
 from vpdr.reproduce.studies import load_study, study_ids
-from vpdr.reproduce.summary import (
+from vpdr.reproduce.summaries import (
     NOT_RUN,
     SCHEMA,
     RowData,
@@ -69,7 +70,9 @@ def write_study_files(summary: StudySummary, figure: "Figure", directory: Path) 
     except OSError as error:
         raise write_error(directory, error) from error
     name = summary["id"]
-    mark_smoke(figure, summary)
+    if summary["smoke"]:
+        centred: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 25}
+        figure.text(0.5, 0.5, "SMOKE", fontsize=60, color=TEXT_COLOUR, alpha=0.12, **centred)
     contents: dict[str, bytes] = {
         f"{name}.png": figure_bytes(figure, "png"),
         f"{name}.svg": figure_bytes(figure, "svg"),

@@ -12,7 +12,7 @@ from vpdr.reproduce.figures import FigureContext, draw_figure
 from vpdr.reproduce.pages import study_dir, write_study_files
 from vpdr.reproduce.run import RUNS_DIR, TIMED_RUNS_DIR, ExecutionOptions, is_finished, jobs_for_cells, run_study
 from vpdr.reproduce.studies import ReproduceOptions, Study, StudyCell, load_study, make_cells
-from vpdr.reproduce.summary import StudySummary, summarise_study
+from vpdr.reproduce.summaries import StudySummary, summarise_study
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from vpdr.report.figures import (
     BASELINE_COLOUR,
     budget_curves,
     inline_svg,
-    method_family,
     method_styles,
     plot_accuracy_by_client,
     plot_accuracy_by_round,
@@ -35,12 +34,8 @@ def test_members_of_a_family_share_a_colour() -> None:
     assert styles["igpp-1"].colour == styles["igpp-8"].colour != styles["vpdr-1"].colour
     assert styles["igpp-1"].linestyle != styles["igpp-8"].linestyle
     assert styles["local"].colour == BASELINE_COLOUR
-    assert [method_family(name) for name in ("igpp-0.5", "vpp-random", "fed2", "")] == [
-        "igpp",
-        "vpp-random",
-        "fed2",
-        "",
-    ]
+    styles = method_styles(("igpp-0.5", "vpp-random", "fed2", ""), None)
+    assert [style.family for style in styles.values()] == ["igpp", "vpp-random", "fed2", ""]
 
 
 def test_the_standings_show_intervals_and_the_baseline() -> None:

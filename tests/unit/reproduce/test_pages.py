@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from vpdr.reproduce.pages import find_summaries, results_page, study_page
-from vpdr.reproduce.summary import StudySummary
+from vpdr.reproduce.summaries import StudySummary
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,7 +6,7 @@ from tests.unit.reproduce.study_cases import run_metrics, study_results
 from vpdr.report.stats import interval
 from vpdr.reproduce.run import select_clip_norm
 from vpdr.reproduce.studies import ReproduceOptions, load_study, make_cells
-from vpdr.reproduce.summary import (
+from vpdr.reproduce.summaries import (
     Contrast,
     _setting_differences,
     summarise_study,
