@@ -14,9 +14,7 @@ def test_the_control_draws_its_own_coordinates() -> None:
         masks = [
             SelectionConfig(selection=name)
             .calibrate(Budget(1.0, 1e-5), 20, count)
-            .selection.choose(
-                scores, count, ReleaseContext(noise=SeededNoise(Streams(0).generator("release", round=t)))
-            )
+            .choose(scores, count, ReleaseContext(noise=SeededNoise(Streams(0).generator("release", round=t))))
             .mask
             for name in ("laplace", "random")
         ]

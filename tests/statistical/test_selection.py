@@ -20,7 +20,7 @@ def inclusions(selection: str, epsilon: float, draws: int) -> np.ndarray:
     counts = torch.zeros(512, dtype=torch.int64)
     for t in range(draws):
         context = ReleaseContext(noise=SeededNoise(Streams(5).generator(selection, round=t)))
-        counts += calibrated.selection.choose(BEST, GROUPS.num_selected, context).mask
+        counts += calibrated.choose(BEST, GROUPS.num_selected, context).mask
     return counts.numpy()
 
 

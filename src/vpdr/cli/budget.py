@@ -172,12 +172,12 @@ def _calibrate_vpp(request: CalibrationRequest) -> dict[str, Any]:
     return {
         **_common_fields(request, multiplier, (*selection.events, *_gaussian_events(multiplier, request))),
         "selection": request.selection_config.selection,
-        "selection_scale": selection.top_k.scale if selection.top_k else None,
+        "selection_scale": selection.scale or None,
         "kept": groups.num_selected,
         "group_noise": list(groups.group_scales),
         "group_multipliers": [multiplier / first**0.5, multiplier / second**0.5],
         "energy_ratio": groups.relative_energy * (multiplier / isotropic) ** 2,
-        "reading": describe_selection(request.selection_config, selection, groups),
+        "reading": describe_selection(selection, groups),
     }
 
 

@@ -8,21 +8,12 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from vpdr import privacy
 from vpdr.errors import InvalidInput
-from vpdr.privacy import (
-    Adjacency,
-    Budget,
-    ChargePurpose,
-    CountVisibility,
-    EncoderKind,
-    GuaranteeTerms,
-    NoiseOrigin,
-    Receipt,
-    parse_enum,
-)
+from vpdr.privacy import Adjacency, EncoderKind
 from vpdr.prototypes import ClassMeans, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
@@ -61,10 +52,7 @@ class SystemNoise:
     torch.Size([2, 3])
     """
 
-    @property
-    def reproducible(self) -> bool:
-        """Never: no seed exists."""
-        return False
+    reproducible = False  # no seed exists
 
     def normal(self, *shape: int) -> Float[Tensor, "..."]:
         """Gaussian draws by inversion, within 8.2 standard deviations."""
@@ -88,20 +76,15 @@ class SeededNoise:
     True
     """
 
+    reproducible = True  # whoever knows the seed can subtract the noise
+
     rng: torch.Generator
 
-    @property
-    def reproducible(self) -> bool:
-        """Always: whoever knows the seed can subtract the noise."""
-        return True
-
     def normal(self, *shape: int) -> Float[Tensor, "..."]:
-        """The next Gaussian draws of the generator."""
         return torch.randn(*shape, generator=self.rng, dtype=torch.float64)
 
     def uniform(self, *shape: int) -> Float[Tensor, "..."]:
-        """The next uniform draws of the generator, 0 excluded."""
-        return torch.rand(*shape, generator=self.rng, dtype=torch.float64).clamp(min=2.0**-54)
+        return torch.rand(*shape, generator=self.rng, dtype=torch.float64).clamp(min=2.0**-54)  # never 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +99,7 @@ class ReleaseNoise:
 
     streams: Streams | None
 
-    def __call__(self, client: str, round: int, purpose: ChargePurpose) -> NoiseSource:
+    def __call__(self, client: str, round: int, purpose: privacy.ChargePurpose) -> NoiseSource:
         """A source whose draws are independent of those of every other client, round and purpose."""
         if self.streams is None:
             return SystemNoise()
@@ -160,7 +143,7 @@ class ReleaseContext:
     state: MechanismState = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "encoder", parse_enum(EncoderKind, self.encoder))
+        object.__setattr__(self, "encoder", privacy.parse_enum(EncoderKind, self.encoder))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +172,7 @@ class MechanismConfig:
         options: the mechanism's own settings by name, such as `keep` or `stages`; others are ignored.
     """
 
-    budget: Budget
+    budget: privacy.Budget
     releases: int
     clip_norm: float
     dim: int
@@ -222,7 +205,7 @@ class Mechanism(Protocol):
         """The mechanism, calibrated to the budget of the configuration."""
         ...
 
-    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """The receipt that `release` would return, from public numbers and the number of earlier releases.
 
         A client whose failures are observable charges this first, so that even a failure is paid for.
@@ -244,7 +227,25 @@ def validate_features(vectors: Array, labels: Array, context: ReleaseContext) ->
         InvalidInput: one line that names the client and the problem.
     """
     client = context.client
-    rows, classes = _validate_vectors(vectors, client), _validate_labels(labels, client)
+    tensor = _as_tensor(vectors, client, "features")
+    if tensor.ndim != 2 or tensor.shape[1] == 0:
+        raise InvalidInput(f"{client}: expected features of shape [samples, dimensions], got {list(tensor.shape)}")
+    if not tensor.is_floating_point():
+        raise InvalidInput(f"{client}: expected features as floating-point numbers, got {tensor.dtype}")
+    rows = tensor.detach().to("cpu", torch.float64)
+    # a finite sum proves that all entries are finite, at a tenth of the cost of a check of each entry
+    if not bool(rows.sum().isfinite()) and not bool(rows.isfinite().all()):
+        bad = int((~rows.isfinite()).any(dim=1).sum())
+        raise InvalidInput(
+            f"{client}: {bad} of {len(rows)} features hold NaN or infinity; nothing was released, "
+            "check the data and the encoder that made them"
+        )
+    tensor = _as_tensor(labels, client, "labels")
+    if tensor.ndim != 1:
+        raise InvalidInput(f"{client}: expected labels of shape [samples], got {list(tensor.shape)}")
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
+        raise InvalidInput(f"{client}: expected labels as integers, got {tensor.dtype}")
+    classes = tensor.detach().to("cpu", torch.int64)
     if len(rows) != len(classes):
         raise InvalidInput(f"{client}: expected one label for each feature, got {len(rows)} and {len(classes)}")
     if len(classes) and int(classes.min()) < 0:
@@ -252,32 +253,6 @@ def validate_features(vectors: Array, labels: Array, context: ReleaseContext) ->
     if context.classes is not None and len(classes) and int(classes.max()) >= context.classes:
         raise InvalidInput(f"{client}: labels must be below {context.classes}, got {int(classes.max())}")
     return Features(rows, classes)
-
-
-def _validate_vectors(vectors: Array, client: str) -> Float[Tensor, "n d"]:
-    tensor = _as_tensor(vectors, client, "features")
-    if tensor.ndim != 2 or tensor.shape[1] == 0:
-        raise InvalidInput(f"{client}: expected features of shape [samples, dimensions], got {list(tensor.shape)}")
-    if not tensor.is_floating_point():
-        raise InvalidInput(f"{client}: expected features as floating-point numbers, got {tensor.dtype}")
-    tensor = tensor.detach().to("cpu", torch.float64)
-    # a finite sum proves that all entries are finite, at a tenth of the cost of a check of each entry
-    if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):
-        bad = int((~tensor.isfinite()).any(dim=1).sum())
-        raise InvalidInput(
-            f"{client}: {bad} of {len(tensor)} features hold NaN or infinity; nothing was released, "
-            "check the data and the encoder that made them"
-        )
-    return tensor
-
-
-def _validate_labels(labels: Array, client: str) -> Int[Tensor, " n"]:
-    tensor = _as_tensor(labels, client, "labels")
-    if tensor.ndim != 1:
-        raise InvalidInput(f"{client}: expected labels of shape [samples], got {list(tensor.shape)}")
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
-        raise InvalidInput(f"{client}: expected labels as integers, got {tensor.dtype}")
-    return tensor.detach().to("cpu", torch.int64)
 
 
 def _as_tensor(value: Any, client: str, name: str) -> Tensor:
@@ -322,16 +297,6 @@ def check_clip_norm(clip_norm: float) -> None:
 # The Gaussian mechanism on a summary: the one place where Gaussian noise is added to a release.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoiseScale:
-    """How much noise: a multiple of the sensitivity, with a factor for each coordinate."""
-
-    noise_multiplier: float
-    clip_norm: float
-    adjacency: Adjacency
-    coord_scale: Float[Tensor, " d"]  # noise of each coordinate, relative to isotropic noise
-
-
 @dataclass(frozen=True, slots=True)
 class NoisyRows:
     """Rows and counts after noise, before post-processing; `stds` is the noise of a row before scaling."""
@@ -341,27 +306,30 @@ class NoisyRows:
     stds: Float[Tensor, " p"]
 
 
-@dataclass(frozen=True, slots=True)
-class NoisyPrototypes:
-    """Prototypes after noise, with the standard deviation of each row before `coord_scale`."""
-
-    prototypes: Prototypes
-    stds: Float[Tensor, " p"]
-
-
-def noisy_rows(summary: Summary, summariser: Summariser, scale: NoiseScale, noise: NoiseSource) -> NoisyRows:
+def noisy_rows(
+    summary: Summary,
+    summariser: Summariser,
+    noise: NoiseSource,
+    *,
+    noise_multiplier: float,
+    clip_norm: float,
+    adjacency: Adjacency,
+    coord_scale: Float[Tensor, " d"],
+) -> NoisyRows:
     """Add Gaussian noise to each row, and to each count that must stay private.
 
-    Guarantee: one Gaussian event of `scale.noise_multiplier`, provided that the summary was made from
+    `coord_scale` is the noise of each coordinate, relative to isotropic noise.
+
+    Guarantee: one Gaussian event of `noise_multiplier`, provided that the summary was made from
     features whose groups of coordinates were clipped so that `coord_scale` is κ/√w on a group of radius κR
     with Σw = 1 (isotropic: 1 everywhere), and that the summariser's sensitivity is a bound.
     """
-    unit = summariser.sensitivity(scale.adjacency, scale.clip_norm, summary.sizes)
-    stds = scale.noise_multiplier * unit
-    rows = summary.vectors + stds[:, None] * scale.coord_scale * noise.normal(*summary.vectors.shape)
+    unit = summariser.sensitivity(adjacency, clip_norm, summary.sizes)
+    stds = noise_multiplier * unit
+    rows = summary.vectors + stds[:, None] * coord_scale * noise.normal(*summary.vectors.shape)
     sizes = summary.sizes.double()
-    if summariser.counts_are_private(scale.adjacency):
-        sizes = sizes + stds / scale.clip_norm * noise.normal(len(sizes))
+    if summariser.counts_are_private(adjacency):
+        sizes = sizes + stds / clip_norm * noise.normal(len(sizes))
     return NoisyRows(rows, sizes, stds)
 
 
@@ -373,33 +341,16 @@ def noisy_scalar(value: Float[Tensor, ""], noise_multiplier: float, noise: Noise
     return value + noise_multiplier * noise.normal(1)[0]
 
 
-def perturb(summary: Summary, scale: NoiseScale, context: ReleaseContext) -> NoisyPrototypes:
-    """Noisy rows, post-processed into prototypes by the context's summariser.
-
-    Guarantee: that of `noisy_rows`; the rest is post-processing.
-    """
-    rows = noisy_rows(summary, context.summariser, scale, context.noise)
-    return postprocess_rows(rows, summary, scale, context)
-
-
-def postprocess_rows(noisy: NoisyRows, summary: Summary, scale: NoiseScale, context: ReleaseContext) -> NoisyPrototypes:
-    """From noisy rows to prototypes; post-processing."""
-    summariser = context.summariser
-    variances = summariser.variances(noisy.stds * scale.coord_scale.square().mean().sqrt(), noisy.sizes)
-    vectors = summariser.postprocess(noisy.rows, noisy.sizes)
-    return NoisyPrototypes(to_upload(vectors, summary, variances), noisy.stds)
-
-
-def to_upload(
-    vectors: Float[Tensor, "p d"], summary: Summary, variances: Float[Tensor, " p"] | None = None
+def postprocess_rows(
+    noisy: NoisyRows, summary: Summary, coord_scale: Float[Tensor, " d"], summariser: Summariser
 ) -> Prototypes:
-    """What leaves the client: vectors in single precision and their labels, no counts.
+    """What leaves the client: prototypes in single precision and their labels, no counts; post-processing.
 
     Variances reveal how much noise a vector holds; the summariser decides whether they may be published.
     """
-    return Prototypes(
-        to_finite_float32(vectors), summary.labels, None if variances is None else to_finite_float32(variances)
-    )
+    variances = summariser.variances(noisy.stds * coord_scale.square().mean().sqrt(), noisy.sizes)
+    vectors = to_finite_float32(summariser.postprocess(noisy.rows, noisy.sizes))
+    return Prototypes(vectors, summary.labels, None if variances is None else to_finite_float32(variances))
 
 
 def to_finite_float32(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -407,19 +358,19 @@ def to_finite_float32(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return torch.nan_to_num(values.float())
 
 
-def release_terms(adjacency: Adjacency, context: ReleaseContext) -> GuaranteeTerms:
+def release_terms(adjacency: Adjacency, context: ReleaseContext) -> privacy.GuaranteeTerms:
     """The terms of a release that is made by the context's summariser."""
     private = context.summariser.counts_are_private(adjacency)
-    return GuaranteeTerms(
+    return privacy.GuaranteeTerms(
         adjacency=adjacency,
         encoder=context.encoder,
-        counts=CountVisibility.PRIVATE if private else CountVisibility.PUBLIC,
+        counts=privacy.CountVisibility.PRIVATE if private else privacy.CountVisibility.PUBLIC,
         basis=context.summariser.basis,
-        noise=NoiseOrigin.SEEDED if context.noise.reproducible else NoiseOrigin.SYSTEM,
+        noise=privacy.NoiseOrigin.SEEDED if context.noise.reproducible else privacy.NoiseOrigin.SYSTEM,
     )
 
 
-def noise_to_signal(summary: Summary, noisy: NoisyPrototypes, coord_scale: Float[Tensor, " d"]) -> float:
+def noise_to_signal(summary: Summary, noisy: NoisyRows, coord_scale: Float[Tensor, " d"]) -> float:
     """The median over non-empty prototypes of the expected noise norm divided by the clean norm. Private."""
     nonempty = summary.sizes > 0
     signal, noise = summary.vectors[nonempty].norm(dim=1), noisy.stds[nonempty] * coord_scale.norm()

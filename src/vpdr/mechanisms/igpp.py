@@ -5,25 +5,11 @@ from typing import ClassVar, Self
 
 import torch
 
+from vpdr import privacy
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms.base import (
-    Array,
-    MechanismConfig,
-    MechanismTraits,
-    NoiseScale,
-    NoisyRows,
-    ReleaseContext,
-    check_clip_norm,
-    clip,
-    noise_to_signal,
-    noisy_rows,
-    postprocess_rows,
-    release_terms,
-    to_upload,
-    validate_features,
-)
-from vpdr.privacy import Adjacency, Budget, GaussianEvent, NotPrivateEvent, Receipt, get_accountant, parse_enum
-from vpdr.types import MechanismState, Release, Summary
+from vpdr.mechanisms import base
+from vpdr.privacy import Adjacency, Budget, GaussianEvent
+from vpdr.types import MechanismState, Prototypes, Release
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,29 +26,32 @@ class NoPrivacy:
     ([[1.0, 1.0], [1.0, 1.0]], 'not private')
     """
 
-    traits: ClassVar[MechanismTraits] = MechanismTraits(is_private=False)
+    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(is_private=False)
 
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
+        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
     @classmethod
-    def from_config(cls, config: MechanismConfig) -> Self:
+    def from_config(cls, config: base.MechanismConfig) -> Self:
         """Nothing to calibrate: only the adjacency is read."""
         return cls(adjacency=config.adjacency)
 
-    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+    def receipt_for(self, context: base.ReleaseContext = base.ReleaseContext()) -> privacy.Receipt:
         """One event without any privacy."""
-        return Receipt(events=(NotPrivateEvent(),), terms=release_terms(self.adjacency, context))
+        return privacy.Receipt(events=(privacy.NotPrivateEvent(),), terms=base.release_terms(self.adjacency, context))
 
-    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
+    def release(
+        self, vectors: base.Array, labels: base.Array, context: base.ReleaseContext = base.ReleaseContext()
+    ) -> Release:
         """Summarise, without clipping and without noise."""
-        features = validate_features(vectors, labels, context)
+        features = base.validate_features(vectors, labels, context)
         summary = context.summariser(features.vectors, features.labels)
-        prototypes = context.summariser.postprocess(summary.vectors, summary.sizes.double())
+        vectors = context.summariser.postprocess(summary.vectors, summary.sizes.double())
         diagnostics = {"sigma": 0.0, "noise_to_signal": 0.0, "energy_ratio": 0.0}
-        return Release(to_upload(prototypes, summary), self.receipt_for(context), diagnostics)
+        prototypes = Prototypes(base.to_finite_float32(vectors), summary.labels)
+        return Release(prototypes, self.receipt_for(context), diagnostics)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +76,7 @@ class Igpp:
     torch.Size([2, 2])
     """
 
-    traits: ClassVar[MechanismTraits] = MechanismTraits()
+    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits()
 
     clip_norm: float
     noise_multiplier: float
@@ -95,9 +84,9 @@ class Igpp:
     accumulate: bool = False
 
     def __post_init__(self) -> None:
-        check_clip_norm(self.clip_norm)
+        base.check_clip_norm(self.clip_norm)
         GaussianEvent(self.noise_multiplier)
-        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
+        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(
@@ -123,11 +112,11 @@ class Igpp:
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.
         """
-        multiplier = get_accountant(accountant).noise_multiplier(budget, rounds)
+        multiplier = privacy.get_accountant(accountant).noise_multiplier(budget, rounds)
         return cls(clip_norm=clip_norm, noise_multiplier=multiplier, adjacency=adjacency, accumulate=accumulate)
 
     @classmethod
-    def from_config(cls, config: MechanismConfig) -> Self:
+    def from_config(cls, config: base.MechanismConfig) -> Self:
         """`calibrated` from a configuration; option `accumulate`."""
         return cls.calibrated(
             config.budget,
@@ -138,50 +127,43 @@ class Igpp:
             accumulate=config.options.get("accumulate", False),
         )
 
-    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+    def receipt_for(self, context: base.ReleaseContext = base.ReleaseContext()) -> privacy.Receipt:
         """One Gaussian event, whatever the data are."""
         events = (GaussianEvent(self.noise_multiplier),)
-        return Receipt(events=events, terms=release_terms(self.adjacency, context))
+        return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
 
-    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
+    def release(
+        self, vectors: base.Array, labels: base.Array, context: base.ReleaseContext = base.ReleaseContext()
+    ) -> Release:
         """Clip, summarise, add noise."""
-        features = validate_features(vectors, labels, context)
-        summary = context.summariser(clip(features.vectors, self.clip_norm), features.labels)
-        scale = NoiseScale(
+        features = base.validate_features(vectors, labels, context)
+        summary = context.summariser(base.clip(features.vectors, self.clip_norm), features.labels)
+        coord_scale = torch.ones(features.vectors.shape[1], dtype=torch.float64)
+        noisy = base.noisy_rows(
+            summary,
+            context.summariser,
+            context.noise,
             noise_multiplier=self.noise_multiplier,
             clip_norm=self.clip_norm,
             adjacency=self.adjacency,
-            coord_scale=torch.ones(features.vectors.shape[1], dtype=torch.float64),
+            coord_scale=coord_scale,
         )
-        rows = noisy_rows(summary, context.summariser, scale, context.noise)
         state: MechanismState = {}
-        if self.accumulate:
-            rows, state = average_with_previous(rows, summary, context)
-        noisy = postprocess_rows(rows, summary, scale, context)
+        if self.accumulate:  # only the noise is averaged out, so the encoder must be the same at every release
+            rows, sizes, count, previous = noisy.rows, noisy.sizes, 1, context.state
+            if previous:
+                if not torch.equal(previous["labels"], summary.labels):
+                    raise InvalidInput(
+                        f"{context.client}: releases can be averaged only if all have the same rows; "
+                        "use class means or class sums"
+                    )
+                rows, sizes, count = rows + previous["rows"], sizes + previous["sizes"], 1 + int(previous["count"])
+            state = {"rows": rows, "sizes": sizes, "count": torch.tensor(count), "labels": summary.labels}
+            noisy = base.NoisyRows(rows / count, sizes / count, noisy.stds / count**0.5)
+        prototypes = base.postprocess_rows(noisy, summary, coord_scale, context.summariser)
         diagnostics = {
             "sigma": float(noisy.stds.median()) if len(noisy.stds) else 0.0,
-            "noise_to_signal": noise_to_signal(summary, noisy, scale.coord_scale),
+            "noise_to_signal": base.noise_to_signal(summary, noisy, coord_scale),
             "energy_ratio": 1.0,
         }
-        return Release(noisy.prototypes, self.receipt_for(context), diagnostics, state)
-
-
-def average_with_previous(
-    noisy: NoisyRows, summary: Summary, context: ReleaseContext
-) -> tuple[NoisyRows, MechanismState]:
-    """The mean of this release and all earlier ones, and the state to keep for the next release.
-
-    Each release was paid for, so their mean costs nothing. Only the noise is averaged out, so the encoder
-    must be the same at every release.
-    """
-    rows, sizes, count = noisy.rows, noisy.sizes, 1
-    previous = context.state
-    if previous:
-        if not torch.equal(previous["labels"], summary.labels):
-            raise InvalidInput(
-                f"{context.client}: releases can be averaged only if all have the same rows; "
-                "use class means or class sums"
-            )
-        rows, sizes, count = rows + previous["rows"], sizes + previous["sizes"], 1 + int(previous["count"])
-    state = {"rows": rows, "sizes": sizes, "count": torch.tensor(count), "labels": summary.labels}
-    return NoisyRows(rows / count, sizes / count, noisy.stds / count**0.5), state
+        return Release(prototypes, self.receipt_for(context), diagnostics, state)

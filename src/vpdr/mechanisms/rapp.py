@@ -290,13 +290,15 @@ def noisy_stage_statistics(
     what `stage_statistics` bounds, of a scale that does not depend on the data.
     """
     statistics = stage_statistics(features, params)
-    scale = base.NoiseScale(
+    rows = base.noisy_rows(
+        statistics.summary,
+        ClassSums(classes=len(params.centres)),
+        noise,
         noise_multiplier=stage.sums.noise_multiplier,
         clip_norm=params.radius,
         adjacency=params.adjacency,
         coord_scale=torch.ones(features.vectors.shape[1], dtype=torch.float64),
     )
-    rows = base.noisy_rows(statistics.summary, ClassSums(classes=len(params.centres)), scale, noise)
     if stage.moment is None:
         return NoisyStatistics(rows, None)
     return NoisyStatistics(rows, base.noisy_scalar(statistics.second_moment, stage.moment.noise_multiplier, noise))

@@ -1,44 +1,20 @@
 """Variance-adaptive Prototype Perturbation (VPP, Sec. 4.2): private selection of coordinates, then two noise levels."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from vpdr import privacy
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms.base import (
-    Array,
-    MechanismConfig,
-    MechanismTraits,
-    NoiseScale,
-    ReleaseContext,
-    check_clip_norm,
-    clip_groups,
-    laplace,
-    noise_to_signal,
-    perturb,
-    release_terms,
-    validate_features,
-)
-from vpdr.privacy import (
-    Adjacency,
-    Budget,
-    Event,
-    GaussianEvent,
-    NotPrivateEvent,
-    PureEvent,
-    Receipt,
-    RepeatedEvent,
-    check_rounds,
-    get_accountant,
-    parse_enum,
-)
+from vpdr.mechanisms import base
+from vpdr.privacy import Adjacency, Budget, GaussianEvent, PureEvent
 from vpdr.prototypes import ClassMeans
-from vpdr.types import Features, MechanismState, Prototypes, Release
+from vpdr.types import Features, MechanismState, Release
 
 _MIN_FLOOR = 1e-12
 _FLOOR_SHARE = 1e-3
@@ -63,12 +39,6 @@ def anova_scores(features: Features) -> Float[Tensor, " d"]:
     between = sizes @ (means.vectors - grand).square() / (classes - 1)
     floor = (_FLOOR_SHARE * within.median()).clamp(min=_MIN_FLOOR)
     return torch.nan_to_num(between / (within + floor), nan=0.0)  # where both overflow the score is 0
-
-
-def between_class_variance(broadcast: Prototypes) -> Float[Tensor, " d"]:
-    """The variance of the class means of a broadcast in each coordinate."""
-    means = ClassMeans()(broadcast.vectors.double(), broadcast.labels).vectors
-    return means.var(dim=0, unbiased=False)
 
 
 def clamp_scores(scores: Float[Tensor, " d"], cap: float) -> Float[Tensor, " d"]:
@@ -100,43 +70,40 @@ class SelectedCoordinates:
     state: MechanismState = field(default_factory=dict)
 
 
-@runtime_checkable
-class Selection(Protocol):
-    """Selects k coordinates by their scores.
+class Selection:
+    """Selects k coordinates by their scores; this base class adds no noise to them and costs nothing.
 
     Guarantee: the mask depends on the scores only through the events of `cost`.
     """
 
-    @property
-    def scale(self) -> float:
-        """λ of the noise on each score; 0 where none is added."""
-        ...
+    __slots__ = ()
 
-    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
+    scale = 0.0  # λ of the noise on each score
+    is_private = True  # whether it has a finite privacy cost
+    description = ""  # of how precise a selection without noise can be
+
+    def cost(self, context: base.ReleaseContext) -> tuple[privacy.Event, ...]:
         """What `choose` reveals in this context; it does not depend on the scores."""
-        ...
+        return ()
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
         """The selected coordinates of this release."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def pure_events(self) -> privacy.RepeatedEvent | None:
+        """The Laplace noise of the selections of all rounds; None where there is none."""
+        return None
+
+    @property
+    def events(self) -> tuple[privacy.Event, ...]:
+        """The events of the selections of all rounds."""
+        pure = self.pure_events
+        return (pure.event,) * pure.times if pure else self.cost(base.ReleaseContext())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaplaceTopK:
-    """The calibration of the one-shot Laplace top-k."""
-
-    k: int  # d_A
-    cap: float  # H
-    scale: float  # λ
-
-    @property
-    def cost(self) -> PureEvent:
-        """ε of one selection: 2 d_A H / λ (Theorem 4.1)."""
-        return PureEvent(2 * self.k * self.cap / self.scale)
-
-
-@dataclass(frozen=True, slots=True)
-class LaplaceSelection:
+class LaplaceSelection(Selection):
     """The paper's selection: the largest clipped scores after Laplace noise on each (Qiao et al., 2021).
 
     Guarantee: (2 d_A H/λ, 0)-DP between any two datasets, neighbours or not, because the whole range H of
@@ -144,48 +111,51 @@ class LaplaceSelection:
     score is at most e^ε₀ times likelier to be kept than any other (docs/privacy.md).
     """
 
-    top_k: LaplaceTopK
+    only_first_round: ClassVar[bool] = False
+
+    k: int  # d_A
+    cap: float  # H
+    scale: float  # λ
+    rounds: int  # in how many rounds it selects
 
     @property
-    def scale(self) -> float:
-        """λ, as calibrated."""
-        return self.top_k.scale
+    def event(self) -> PureEvent:
+        """ε of one selection: 2 d_A H / λ (Theorem 4.1)."""
+        return PureEvent(2 * self.k * self.cap / self.scale)
 
-    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
-        """The same at every release."""
-        return (self.top_k.cost,)
+    @property
+    def pure_events(self) -> privacy.RepeatedEvent:
+        return privacy.RepeatedEvent(self.event, self.rounds)
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+    def cost(self, context: base.ReleaseContext) -> tuple[privacy.Event, ...]:
+        return (self.event,)
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
         """Clip the scores, add noise, keep the k largest."""
-        if k != self.top_k.k:
-            raise InvalidInput(f"the selection is calibrated for {self.top_k.k} coordinates, asked for {k}")
-        noise = self.top_k.scale * laplace(context.noise, len(scores))
-        return SelectedCoordinates(top_k_mask(clamp_scores(scores, self.top_k.cap) + noise, k))
+        if k != self.k:
+            raise InvalidInput(f"the selection is calibrated for {self.k} coordinates, asked for {k}")
+        noise = self.scale * base.laplace(context.noise, len(scores))
+        return SelectedCoordinates(top_k_mask(clamp_scores(scores, self.cap) + noise, k))
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRoundSelection:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstRoundSelection(LaplaceSelection):
     """The Laplace selection, made once at the first release with the whole share, and then kept.
 
     Guarantee: as `LaplaceSelection`, charged once; a client that lost its state selects and pays again.
     """
 
-    top_k: LaplaceTopK
+    only_first_round: ClassVar[bool] = True
 
-    @property
-    def scale(self) -> float:
-        """λ, as calibrated."""
-        return self.top_k.scale
-
-    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
+    def cost(self, context: base.ReleaseContext) -> tuple[privacy.Event, ...]:
         """Nothing where the state holds a selection."""
-        return () if "focus" in context.state else (self.top_k.cost,)
+        return () if "focus" in context.state else (self.event,)
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
         """The selection of the state, or a first one."""
         mask = context.state.get("focus")
         if mask is None:
-            mask = LaplaceSelection(self.top_k).choose(scores, k, context).mask
+            mask = LaplaceSelection.choose(self, scores, k, context).mask
         elif mask.shape != scores.shape:
             raise InvalidInput(
                 f"{context.client}: the remembered selection is for {len(mask)} dimensions, "
@@ -194,26 +164,12 @@ class FirstRoundSelection:
         return SelectedCoordinates(mask, {"focus": mask})
 
 
-class _NoiselessSelection:
-    """A selection that adds no noise to scores, because they are public, unused, or not protected."""
-
-    __slots__ = ()
-
-    @property
-    def scale(self) -> float:
-        """No noise on any score."""
-        return 0.0
-
-    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
-        """Nothing."""
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
-class RandomSelection(_NoiselessSelection):
+class RandomSelection(Selection):
     """A uniformly random subset: the control. Guarantee: independent of the data, costs nothing."""
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+    description = "a coin keeps {chance:.4f} of the right coordinates; the selection costs nothing"
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
         """Rank fresh Gaussian draws.
 
         Uniform draws are those behind the Laplace noise: with the same seed their ranking would repeat the
@@ -222,18 +178,20 @@ class RandomSelection(_NoiselessSelection):
         return SelectedCoordinates(top_k_mask(context.noise.normal(len(scores)), k))
 
 
-@dataclass(frozen=True, slots=True)
-class PublicSelection(_NoiselessSelection):
+class PublicSelection(RandomSelection):
     """The coordinates in which the classes of the last broadcast differ most.
 
     Guarantee: post-processing of what the server has already published, costs nothing.
     """
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+    description = "the selection uses the last broadcast and costs nothing; its first is a coin ({chance:.4f})"
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
         """By between-class variance of the broadcast; random before the first broadcast."""
         if context.last_broadcast is None:
-            return RandomSelection().choose(scores, k, context)
-        variance = between_class_variance(context.last_broadcast)
+            return RandomSelection.choose(self, scores, k, context)
+        means = ClassMeans()(context.last_broadcast.vectors.double(), context.last_broadcast.labels).vectors
+        variance = means.var(dim=0, unbiased=False)
         if variance.shape != scores.shape:
             raise InvalidInput(
                 f"{context.client}: the broadcast has {len(variance)} dimensions, the features {len(scores)}"
@@ -241,45 +199,27 @@ class PublicSelection(_NoiselessSelection):
         return SelectedCoordinates(top_k_mask(variance, k))
 
 
-@dataclass(frozen=True, slots=True)
-class OracleSelection(_NoiselessSelection):
+class OracleSelection(Selection):
     """The truly largest scores: an upper bound for diagnosis. Guarantee: none, not private."""
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
+    is_private = False
+    description = "the selection looks at the data: not private, for diagnosis only (a coin keeps {chance:.4f})"
+
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
         """The k largest scores, without noise."""
         return SelectedCoordinates(top_k_mask(scores, k))
 
-    def cost(self, context: ReleaseContext) -> tuple[Event, ...]:
-        """One event without any privacy."""
-        return (NotPrivateEvent(),)
+    def cost(self, context: base.ReleaseContext) -> tuple[privacy.Event, ...]:
+        return (privacy.NotPrivateEvent(),)
 
 
-_NOISELESS: dict[str, Callable[[], Selection]] = {
+_NOISY: dict[str, type[LaplaceSelection]] = {"laplace": LaplaceSelection, "once": FirstRoundSelection}
+_NOISELESS: dict[str, type[Selection]] = {
     "random": RandomSelection,
     "public": PublicSelection,
     "oracle": OracleSelection,
 }
-_NOISY: dict[str, Callable[[LaplaceTopK], Selection]] = {"laplace": LaplaceSelection, "once": FirstRoundSelection}
-_ONLY_FIRST_ROUND = {"once"}
-_NOT_PRIVATE = {"oracle"}
 SELECTIONS = (*_NOISY, *_NOISELESS)
-
-
-@dataclass(frozen=True, slots=True)
-class CalibratedSelection:
-    """A selection with calibrated noise, and its cost over all rounds."""
-
-    selection: Selection
-    pure_events: RepeatedEvent | None = None
-    top_k: LaplaceTopK | None = None
-    is_private: bool = True
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """The events of the selections of all rounds."""
-        if not self.is_private:
-            return (NotPrivateEvent(),)
-        return (self.pure_events.event,) * self.pure_events.times if self.pure_events else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -295,7 +235,7 @@ class SelectionConfig:
     Raises:
         InvalidInput: a setting is out of range.
 
-    >>> SelectionConfig(keep=0.1).calibrate(Budget(1.0, 1e-5), rounds=20, k=52).top_k.scale
+    >>> SelectionConfig(keep=0.1).calibrate(Budget(1.0, 1e-5), rounds=20, k=52).scale
     2080.0
     """
 
@@ -322,17 +262,17 @@ class SelectionConfig:
     @property
     def is_private(self) -> bool:
         """Whether the selection has a finite privacy cost."""
-        return self.selection not in _NOT_PRIVATE
+        return self.selection in _NOISY or _NOISELESS[self.selection].is_private
 
-    def calibrate(self, budget: Budget, rounds: int, k: int) -> CalibratedSelection:
-        """The selection with its Laplace scale λ = 2 d_A H T / ε₁, and its events (Eq. 9)."""
+    def calibrate(self, budget: Budget, rounds: int, k: int) -> Selection:
+        """The selection with its Laplace scale λ = 2 d_A H T / ε₁ (Eq. 9)."""
         if self.selection in _NOISELESS:
-            return CalibratedSelection(_NOISELESS[self.selection](), is_private=self.is_private)
-        check_rounds(rounds)
-        selection_budget, _ = budget.split(self.share)
-        times = 1 if self.selection in _ONLY_FIRST_ROUND else rounds
-        top_k = LaplaceTopK(k=k, cap=self.cap, scale=2 * k * self.cap * times / selection_budget.epsilon)
-        return CalibratedSelection(_NOISY[self.selection](top_k), RepeatedEvent(top_k.cost, times), top_k)
+            return _NOISELESS[self.selection]()
+        privacy.check_rounds(rounds)
+        kind, (selection_budget, _) = _NOISY[self.selection], budget.split(self.share)
+        times = 1 if kind.only_first_round else rounds
+        scale = 2 * k * self.cap * times / selection_budget.epsilon
+        return kind(k=k, cap=self.cap, scale=scale, rounds=times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,26 +336,16 @@ def max_selection_precision(allocation: NoiseAllocation, epsilon: float) -> floa
     return chance / (chance + (1 - chance) * math.exp(-epsilon))
 
 
-def describe_selection(config: SelectionConfig, selection: CalibratedSelection, allocation: NoiseAllocation) -> str:
+def describe_selection(selection: Selection, allocation: NoiseAllocation) -> str:
     """One line on how precise the selection can be."""
     chance = allocation.num_selected / allocation.dim
-    if selection.top_k is None:
-        return _NOISELESS_DESCRIPTIONS[config.selection].format(chance=chance)
-    ceiling = max_selection_precision(allocation, selection.top_k.cost.epsilon)
+    if not isinstance(selection, LaplaceSelection):
+        return selection.description.format(chance=chance)
+    ceiling = max_selection_precision(allocation, selection.event.epsilon)
     return (
-        f"signal to noise of the selection is {selection.top_k.cap / selection.top_k.scale:.2g}: "
+        f"signal to noise of the selection is {selection.cap / selection.scale:.2g}: "
         f"at most {ceiling:.4f} of the kept coordinates can be the right ones, a coin keeps {chance:.4f}"
     )
-
-
-_NOISELESS_DESCRIPTIONS = {
-    "random": "a coin keeps {chance:.4f} of the right coordinates; the selection costs nothing",
-    "public": "the selection uses the last broadcast and costs nothing; its first is a coin ({chance:.4f})",
-    "oracle": "the selection looks at the data: not private, for diagnosis only (a coin keeps {chance:.4f})",
-}
-
-
-# Variance-adaptive Prototype Perturbation (VPP, Sec. 4.2).
 
 
 _SELECTION_OPTIONS = ("keep", "cap", "share", "selection")
@@ -444,7 +374,7 @@ class Vpp:
     (torch.Size([2, 4]), ['PureEvent', 'GaussianEvent'])
     """
 
-    traits: ClassVar[MechanismTraits] = MechanismTraits(has_selection=True)
+    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(has_selection=True)
 
     clip_norm: float
     allocation: NoiseAllocation
@@ -455,9 +385,9 @@ class Vpp:
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
-        check_clip_norm(self.clip_norm)
+        base.check_clip_norm(self.clip_norm)
         GaussianEvent(self.noise_multiplier)
-        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
+        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(
@@ -485,22 +415,22 @@ class Vpp:
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.
         """
-        selection = selection or SelectionConfig()
-        allocation = NoiseAllocation.from_fraction(dim, selection.keep)
-        calibrated = selection.calibrate(budget, rounds, allocation.num_selected)
-        by = get_accountant(accountant)
+        config = selection or SelectionConfig()
+        allocation = NoiseAllocation.from_fraction(dim, config.keep)
+        calibrated = config.calibrate(budget, rounds, allocation.num_selected)
+        by = privacy.get_accountant(accountant)
         return cls(
             clip_norm=clip_norm,
             allocation=allocation,
-            selection=calibrated.selection,
-            score_cap=selection.cap,
+            selection=calibrated,
+            score_cap=config.cap,
             noise_multiplier=by.noise_multiplier(budget, rounds, calibrated.pure_events),
             isotropic_multiplier=by.noise_multiplier(budget, rounds),
             adjacency=adjacency,
         )
 
     @classmethod
-    def from_config(cls, config: MechanismConfig) -> Self:
+    def from_config(cls, config: base.MechanismConfig) -> Self:
         """`calibrated` from a configuration; options `keep`, `cap`, `share` and `selection`."""
         settings = {name: config.options[name] for name in _SELECTION_OPTIONS if name in config.options}
         return cls.calibrated(
@@ -513,14 +443,16 @@ class Vpp:
             adjacency=config.adjacency,
         )
 
-    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> Receipt:
+    def receipt_for(self, context: base.ReleaseContext = base.ReleaseContext()) -> privacy.Receipt:
         """The events of the selection, and one Gaussian event."""
         events = (*self.selection.cost(context), GaussianEvent(self.noise_multiplier))
-        return Receipt(events=events, terms=release_terms(self.adjacency, context))
+        return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
 
-    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
+    def release(
+        self, vectors: base.Array, labels: base.Array, context: base.ReleaseContext = base.ReleaseContext()
+    ) -> Release:
         """Select, clip both groups, summarise, add noise to both (Alg. 1, lines 5-10)."""
-        features, groups = validate_features(vectors, labels, context), self.allocation
+        features, groups = base.validate_features(vectors, labels, context), self.allocation
         if features.vectors.shape[1] != groups.dim:
             raise InvalidInput(
                 f"{context.client}: expected features of {groups.dim} dimensions, "
@@ -529,14 +461,18 @@ class Vpp:
         scores = anova_scores(features)
         selected = self.selection.choose(scores, groups.num_selected, context)
         bounds = (self.clip_norm * groups.radii[0], self.clip_norm * groups.radii[1])
-        summary = context.summariser(clip_groups(features.vectors, selected.mask, bounds), features.labels)
-        scale = NoiseScale(
+        summary = context.summariser(base.clip_groups(features.vectors, selected.mask, bounds), features.labels)
+        coord_scale = groups.coord_scale(selected.mask)
+        noisy = base.noisy_rows(
+            summary,
+            context.summariser,
+            context.noise,
             noise_multiplier=self.noise_multiplier,
             clip_norm=self.clip_norm,
             adjacency=self.adjacency,
-            coord_scale=groups.coord_scale(selected.mask),
+            coord_scale=coord_scale,
         )
-        noisy = perturb(summary, scale, context)
+        prototypes = base.postprocess_rows(noisy, summary, coord_scale, context.summariser)
         sigma = float(noisy.stds.median()) if len(noisy.stds) else 0.0
         diagnostics = {
             "sigma": sigma,
@@ -546,6 +482,6 @@ class Vpp:
             **selection_overlap(selected.mask, scores, groups.num_selected),
             "selection_scale": self.selection.scale,
             "saturated": float((scores >= self.score_cap).double().mean()),
-            "noise_to_signal": noise_to_signal(summary, noisy, scale.coord_scale),
+            "noise_to_signal": base.noise_to_signal(summary, noisy, coord_scale),
         }
-        return Release(noisy.prototypes, self.receipt_for(context), diagnostics, selected.state)
+        return Release(prototypes, self.receipt_for(context), diagnostics, selected.state)

@@ -9,7 +9,7 @@ from vpdr import ClassMeans, ClassSums, SelectionConfig, Vpp
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import NoiseAllocation
 from vpdr.mechanisms.base import clip, clip_groups
-from vpdr.mechanisms.vpp import SELECTIONS, anova_scores, max_selection_precision
+from vpdr.mechanisms.vpp import SELECTIONS, LaplaceSelection, anova_scores, max_selection_precision
 from vpdr.privacy import Adjacency, Budget
 from vpdr.types import Features
 
@@ -66,9 +66,9 @@ def test_the_reference_numbers_of_vpp() -> None:
     assert groups.group_scales == pytest.approx((0.550, 1.546), abs=5e-4)
     assert groups.relative_energy == pytest.approx(1.971, abs=1e-3)
     calibrated = SelectionConfig().calibrate(BUDGET, 20, groups.num_selected)
-    assert calibrated.top_k is not None
-    assert calibrated.top_k.scale == pytest.approx(4120)
-    assert calibrated.top_k.cost.epsilon == pytest.approx(0.005)
+    assert isinstance(calibrated, LaplaceSelection)
+    assert calibrated.scale == pytest.approx(4120)
+    assert calibrated.event.epsilon == pytest.approx(0.005)
     assert calibrated.pure_events is not None
     assert calibrated.pure_events.times == 20
 
@@ -87,8 +87,8 @@ def test_ceil_has_a_tolerance_and_both_groups_have_a_member(dim, keep, count) ->
 
 def test_a_selection_once_has_the_whole_share() -> None:
     calibrated = SelectionConfig(selection="once").calibrate(BUDGET, 20, 103)
-    assert calibrated.top_k is not None
-    assert calibrated.top_k.scale == pytest.approx(206)
+    assert isinstance(calibrated, LaplaceSelection)
+    assert calibrated.scale == pytest.approx(206)
     assert calibrated.pure_events is not None
     assert (calibrated.pure_events.times, calibrated.pure_events.event.epsilon) == (1, pytest.approx(0.1))
 

@@ -21,7 +21,7 @@ def test_one_huge_value_cannot_choose_its_coordinate(size) -> None:
     scores = anova_scores(Features(vectors, labels))
     assert scores.isfinite().all() or not scores.isnan().any()
     groups = NoiseAllocation.from_fraction(DIM, 0.2)
-    selection = SelectionConfig().calibrate(Budget(1.0, 1e-5), 20, groups.num_selected).selection
+    selection = SelectionConfig().calibrate(Budget(1.0, 1e-5), 20, groups.num_selected)
     hits = sum(bool(selection.choose(scores, groups.num_selected, ReleaseContext()).mask[5]) for _ in range(300))
     chance = groups.num_selected / DIM
     assert abs(hits / 300 - chance) < 5 * (chance * (1 - chance) / 300) ** 0.5
@@ -29,14 +29,14 @@ def test_one_huge_value_cannot_choose_its_coordinate(size) -> None:
 
 def test_a_score_that_is_not_a_number_counts_as_nothing() -> None:
     groups = NoiseAllocation.from_fraction(DIM, 0.2)
-    selection = SelectionConfig().calibrate(Budget(1.0, 1e-5), 20, groups.num_selected).selection
+    selection = SelectionConfig().calibrate(Budget(1.0, 1e-5), 20, groups.num_selected)
     scores = torch.full((DIM,), torch.nan, dtype=torch.float64)
     first = [selection.choose(scores, groups.num_selected, ReleaseContext(noise=SystemNoise())).mask for _ in range(20)]
     assert len({tuple(focus.tolist()) for focus in first}) > 1
 
 
 def test_a_selection_is_only_good_for_what_it_was_calibrated_for() -> None:
-    selection = SelectionConfig().calibrate(Budget(1.0, 1e-5), 20, 1).selection
+    selection = SelectionConfig().calibrate(Budget(1.0, 1e-5), 20, 1)
     with pytest.raises(InvalidInput, match="calibrated for 1 coordinates, asked for 7"):
         selection.choose(torch.zeros(DIM, dtype=torch.float64), 7, ReleaseContext())
 
