@@ -1,109 +1,42 @@
-"""Fine-tuning and evaluation on private samples, whose failure must not change the reply."""
+"""The client app: load the owner's samples, check the policy, run one round, charge the ledger, reply.
 
+A reply is either a `RoundReply` or one refusal code; error texts stay in the owner's directory.
+"""
+
+import hashlib
 import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from vpdr.client import Client, evaluate_client
-from vpdr.config import RunConfig
-from vpdr.errors import VpdrError
-from vpdr.federation import ClientFactory, PhaseTimer
-from vpdr.flower.local_data import fingerprint, load_local_client, with_local_paths
-from vpdr.flower.messages import RoundReply, RoundRequest, hello_from_record, reply_to_record, request_from_record
-from vpdr.flower.owner import (
-    NodeStore,
-    Policy,
-    Refusal,
-    RefusalCode,
-    RunLedger,
-    check_config_against_policy,
-    node_dir_name,
-)
-from vpdr.flower.validation import validate_broadcast
-from vpdr.privacy import BudgetExceeded, entry_to_dict
-from vpdr.types import Prototypes
-
-LogFunction = Callable[[str], None]
-
-
-def finetune_or_restore(
-    client: Client, broadcast: Any, round: int, reload_client: Callable[[], Client], log: LogFunction
-) -> tuple[Client, dict[str, float]]:
-    """Fine-tune on a validated broadcast; if that fails, return the client as it was before.
-
-    Guarantee: samples and a server's settings together decide whether training fails, so a failure changes
-    no part of the reply but metrics that the policy allows anyway: neither what was charged, nor the terms of
-    later releases, nor, with DP-SGD, their encoder. It is recorded in the owner's log.
-    """
-    try:
-        losses = dict(client.finetune(broadcast, round))
-        _check_finite(client, losses)
-    except Exception as error:  # noqa: BLE001 - it may depend on samples
-        log(f"round {round}: fine-tuning failed: {type(error).__name__}: {error}")
-        return _restore_client(client, broadcast, reload_client), {}
-    return client, losses
-
-
-def _restore_client(failed: Client, broadcast: Any, reload_client: Callable[[], Client]) -> Client:
-    """The client before the failure, with everything that was charged since.
-
-    An encoder trained with DP-SGD keeps the steps it has taken: they are private outputs. Undoing them
-    because of a loss, a head or a noiseless feature would choose between outputs without being accounted for.
-    """
-    client = reload_client()
-    client.ledger.entries = list(failed.ledger.entries)  # training is charged before it starts
-    client.last_broadcast = broadcast  # public; later releases may use it
-    if client.dpsgd_trainer and failed.dpsgd_trainer:
-        client.model.encoder.load_state_dict(failed.model.encoder.state_dict())
-        client.dpsgd_trainer.load_state_dict(failed.dpsgd_trainer.state_dict())
-    return client
-
-
-def evaluate_or_empty(client: Client, measure_accuracy: bool, log: LogFunction) -> dict[str, Any]:
-    """The metrics of the client, or empty tables if the evaluation fails."""
-    try:
-        return evaluate_client(client, measure_accuracy)
-    except Exception as error:  # noqa: BLE001 - it may depend on samples
-        log(f"evaluation failed: {type(error).__name__}: {error}")
-    return {**evaluate_client(client, measure_accuracy=False), "release": {}}
-
-
-class _DivergedModel(VpdrError):
-    """A model with values that are not finite."""
-
-
-@torch.no_grad()
-def _check_finite(client: Client, losses: Mapping[str, float]) -> None:
-    """Raise if training diverged; with DP-SGD only the head is checked, which takes no part in releases."""
-    if not all(math.isfinite(value) for value in losses.values()):
-        raise _DivergedModel("the losses are not finite")
-    modules = [client.model.head] if client.dpsgd_trainer else [client.model.encoder, client.model.head]
-    for module in modules:
-        if not all(bool(torch.isfinite(values).all()) for values in module.state_dict().values()):
-            raise _DivergedModel("the model's parameters are not finite")
-    if client.dpsgd_trainer:
-        return
-    if not bool(torch.isfinite(client.personal_features(client.shard.train)).all()):
-        raise _DivergedModel("the encoder's features are not finite")
-
-
-# The Flower client app: check the policy, run one round, charge the ledger, reply. A reply is either a `RoundReply`
-# or one refusal code; error texts stay in the owner's directory.
-
+from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard, evaluate_client
+from vpdr.config import BenchmarkSection, RunConfig
+from vpdr.errors import InvalidInput, VpdrError
+from vpdr.federation import benchmarks
+from vpdr.federation.builder import ClientFactory
+from vpdr.federation.rounds import PhaseTimer
+from vpdr.flower import messages, owner
+from vpdr.flower.messages import RoundReply, RoundRequest
+from vpdr.flower.owner import NodeStore, Policy, Refusal, RefusalCode
+from vpdr.privacy.ledger import BudgetExceeded, entry_to_dict
+from vpdr.rng import Streams
+from vpdr.types import Prototypes, no_progress
+from vpdr.validation import deep_merge
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict
     from flwr.clientapp import ClientApp
 
-
 NODE_DIRS_VAR = "VPDR_HOMES"  # environment variable: parent directory of the simulated nodes
 REFUSAL_ERROR_CODE = 6  # flwr's MOD_FAILED_PRECONDITION
+_BLOCK_SIZE, _BLOCK_COUNT = 4096, 16  # of a large file in a fingerprint; small files are read in full
 
 # metrics that are sent, by the policy's `metrics`; they are computed from private data without noise
 _METRICS_BY_POLICY = {
@@ -129,7 +62,7 @@ def client_app() -> "ClientApp":
     @app.query()
     def hello(message: "Message", context: "Context") -> "Message":
         def handle(store: NodeStore) -> "RecordDict":
-            name = handle_hello(store, hello_from_record(message.content))
+            name = handle_hello(store, messages.hello_from_record(message.content))
             return RecordDict({"hello": ConfigRecord({"name": name})})
 
         return reply_or_refusal(message, context, handle)
@@ -137,7 +70,8 @@ def client_app() -> "ClientApp":
     @app.train()
     def train(message: "Message", context: "Context") -> "Message":
         def handle(store: NodeStore) -> "RecordDict":
-            return reply_to_record(handle_request(store, request_from_record(message.content)))
+            reply = handle_request(store, messages.request_from_record(message.content))
+            return messages.reply_to_record(reply)
 
         return reply_or_refusal(message, context, handle)
 
@@ -176,14 +110,14 @@ def _node_store_for(context: "Context") -> NodeStore:
         return NodeStore(Path(directory))
     root, partition_id = os.environ.get(NODE_DIRS_VAR), context.node_config.get("partition-id")
     if root and isinstance(partition_id, int):
-        return NodeStore(Path(root) / node_dir_name(partition_id))
+        return NodeStore(Path(root) / owner.node_dir_name(partition_id))
     raise Refusal(RefusalCode.NO_POLICY, "start the node with --node-config 'folder=\"...\"'")
 
 
 def handle_hello(store: NodeStore, config: RunConfig) -> str:
     """The client's name, if its policy allows this run; reads no data."""
     policy = store.policy()
-    check_config_against_policy(policy, config)
+    owner.check_config_against_policy(policy, config)
     return policy.name
 
 
@@ -205,12 +139,20 @@ def handle_request(store: NodeStore, request: RoundRequest) -> RoundReply:
     of messages or the broadcast costs nothing; a disk that fails after the charge loses the upload only.
     """
     policy = store.policy()
-    check_config_against_policy(policy, request.config)
+    owner.check_config_against_policy(policy, request.config)
     with store.lock():
         saved = store.load(request.run)
-        _check_order(saved, request)
-        if saved is not None and saved["hop"] == request.message_index:  # after a lost reply or a restart
-            return _repeat_reply(saved["answer"], policy.allow.metrics)
+        if saved is not None:  # messages come in order, with the configuration of the first one
+            if saved["identity"] != request.config.config_hash:
+                details = f"run {request.run} began with configuration {saved['identity']}"
+                raise Refusal(RefusalCode.OTHER_PLAN, details)
+            if request.message_index < saved["hop"]:
+                details = f"message {request.message_index} after message {saved['hop']}"
+                raise Refusal(RefusalCode.ROUND_ORDER, details)
+            if request.message_index == saved["hop"]:  # after a lost reply or a restart
+                arrays, metadata = saved["answer"]["upload"], saved["answer"]["facts"]
+                upload = None if arrays is None else Prototypes.from_arrays(arrays)
+                return RoundReply(upload=upload, metadata=_allowed_metadata(metadata, policy.allow.metrics))
         digest = fingerprint(policy.name, policy.data)
         store.ledger(policy)  # before the binding: a bound directory without a ledger has lost it
         store.bind_dataset(digest)
@@ -227,15 +169,11 @@ def handle_request(store: NodeStore, request: RoundRequest) -> RoundReply:
         return reply
 
 
-def _check_order(saved: Mapping[str, Any] | None, request: RoundRequest) -> None:
-    """Messages come in order, with the configuration of the first one."""
-    if saved is None:
-        return
-    if saved["identity"] != request.config.config_hash:
-        raise Refusal(RefusalCode.OTHER_PLAN, f"run {request.run} began with configuration {saved['identity']}")
-    if request.message_index < saved["hop"]:
-        details = f"message {request.message_index} after message {saved['hop']}"
-        raise Refusal(RefusalCode.ROUND_ORDER, details)
+def _allowed_metadata(metadata: Mapping[str, Any], level: str) -> dict[str, Any]:
+    """The metadata without metrics that the policy does not allow (any more)."""
+    names = _METRICS_BY_POLICY[level]
+    metrics = {name: value for name, value in metadata["measured"].items() if name in names}
+    return {**metadata, "measured": metrics, "seconds": metadata["seconds"] if "seconds" in names else 0.0}
 
 
 def _run_round(
@@ -244,17 +182,30 @@ def _run_round(
     """Close the last round and open this one; returns the client, all metadata and the upload."""
 
     def load_client() -> Client:
-        return _load_client(store, policy, request.config, saved)
+        """The client in its saved state, with a ledger that also charges the owner's."""
+        torch.set_num_threads(request.config.run.threads)
+        setup, classes = load_local_client(policy, request.config)
+        factory = _client_factory(json.dumps(with_local_paths(policy, request.config).to_dict()), classes)
+        client = factory.make_client(policy.name, setup)
+        header, entries = client.ledger.header.asdict(), list(client.ledger.entries)
+        client.ledger = owner.RunLedger(**header, entries=entries, owner_ledger=store.ledger(policy))
+        if saved is not None:
+            client.load_state_dict(saved["client"])
+        return client
 
-    client, timer = load_client(), PhaseTimer()
-    last_round = request.message_index - 1
+    client, timer, last_round = load_client(), PhaseTimer(), request.message_index - 1
     losses: dict[str, float] = {}
     if request.finetune:
-        broadcast = validate_broadcast(client, request.broadcast)
+        broadcast = messages.validate_broadcast(client, request.broadcast)
         with timer.phase("finetune"):
             client, losses = finetune_or_restore(client, broadcast, last_round, load_client, store.log_error)
-    evaluate = request.config.run.is_evaluation_round(last_round)
-    metrics = {"losses": losses, **evaluate_or_empty(client, evaluate, store.log_error), "seconds": dict(timer.seconds)}
+    measure_accuracy = request.config.run.is_evaluation_round(last_round)
+    try:
+        evaluation = evaluate_client(client, measure_accuracy)
+    except Exception as error:  # noqa: BLE001 - it may depend on samples
+        store.log_error(f"evaluation failed: {type(error).__name__}: {error}")
+        evaluation = {**evaluate_client(client, measure_accuracy=False), "release": {}}
+    metrics = {"losses": losses, **evaluation, "seconds": dict(timer.seconds)}
     upload, no_upload_reason = None, ""
     if request.release:
         with timer.phase("prototypes"):
@@ -272,35 +223,156 @@ def _run_round(
     return client, metadata, upload
 
 
-def _load_client(store: NodeStore, policy: Policy, config: RunConfig, saved: Mapping[str, Any] | None) -> Client:
-    """The client in its saved state, with a ledger that also charges the owner's."""
-    torch.set_num_threads(config.run.threads)
-    setup, classes = load_local_client(policy, config)
-    factory = _client_factory(json.dumps(with_local_paths(policy, config).to_dict()), classes)
-    client = factory.make_client(policy.name, setup)
-    header, entries = client.ledger.header.asdict(), list(client.ledger.entries)
-    client.ledger = RunLedger(**header, entries=entries, owner_ledger=store.ledger(policy))
-    if saved is not None:
-        client.load_state_dict(saved["client"])
-    return client
-
-
 @lru_cache(maxsize=1)  # calibration takes seconds for some accountants
 def _client_factory(config_json: str, classes: int) -> ClientFactory:
     return ClientFactory.from_config(RunConfig.from_dict(json.loads(config_json)), classes)
 
 
-def _allowed_metadata(metadata: Mapping[str, Any], level: str) -> dict[str, Any]:
-    """The metadata without metrics that the policy does not allow."""
-    names = _METRICS_BY_POLICY[level]
-    metrics = {name: value for name, value in metadata["measured"].items() if name in names}
-    return {**metadata, "measured": metrics, "seconds": metadata["seconds"] if "seconds" in names else 0.0}
+def finetune_or_restore(
+    client: Client, broadcast: Any, round: int, reload_client: Callable[[], Client], log: Callable[[str], None]
+) -> tuple[Client, dict[str, float]]:
+    """Fine-tune on a validated broadcast; if that fails, return the client as it was before.
+
+    Guarantee: samples and a server's settings together decide whether training fails, so a failure changes
+    no part of the reply but metrics that the policy allows anyway: neither what was charged, nor the terms of
+    later releases, nor, with DP-SGD, their encoder. It is recorded in the owner's log.
+    """
+    try:
+        losses = dict(client.finetune(broadcast, round))
+        _check_finite(client, losses)
+        return client, losses
+    except Exception as error:  # noqa: BLE001 - it may depend on samples
+        log(f"round {round}: fine-tuning failed: {type(error).__name__}: {error}")
+    restored = reload_client()
+    restored.ledger.entries = list(client.ledger.entries)  # training is charged before it starts
+    restored.last_broadcast = broadcast  # public; later releases may use it
+    if restored.dpsgd_trainer and client.dpsgd_trainer:
+        # An encoder keeps the DP-SGD steps it has taken, which are private outputs. Undoing them because of a
+        # loss, a head or a noiseless feature would choose between outputs without being accounted for.
+        restored.model.encoder.load_state_dict(client.model.encoder.state_dict())
+        restored.dpsgd_trainer.load_state_dict(client.dpsgd_trainer.state_dict())
+    return restored, {}
 
 
-def _repeat_reply(saved_reply: Mapping[str, Any], level: str) -> RoundReply:
-    """The saved reply, without metrics that the policy does not allow any more."""
-    upload = saved_reply["upload"]
-    return RoundReply(
-        upload=None if upload is None else Prototypes.from_arrays(upload),
-        metadata=_allowed_metadata(saved_reply["facts"], level),
-    )
+class _DivergedModel(VpdrError):
+    """A model with values that are not finite."""
+
+
+@torch.no_grad()
+def _check_finite(client: Client, losses: Mapping[str, float]) -> None:
+    """Raise if training diverged; with DP-SGD only the head is checked, which takes no part in releases."""
+    if not all(math.isfinite(value) for value in losses.values()):
+        raise _DivergedModel("the losses are not finite")
+    modules = [client.model.head] if client.dpsgd_trainer else [client.model.encoder, client.model.head]
+    for module in modules:
+        if not all(bool(torch.isfinite(values).all()) for values in module.state_dict().values()):
+            raise _DivergedModel("the model's parameters are not finite")
+    if client.dpsgd_trainer:
+        return
+    if not bool(torch.isfinite(client.personal_features(client.shard.train)).all()):
+        raise _DivergedModel("the encoder's features are not finite")
+
+
+# The samples of a client, loaded from where its policy says, and a fingerprint of the source.
+
+
+def load_local_client(policy: Policy, config: RunConfig) -> tuple[benchmarks.ClientSetup, int]:
+    """The client's samples with their frozen encoder, and the public number of classes.
+
+    Raises:
+        Refusal: the policy names no data, or data that do not fit the run.
+    """
+    data = policy.data
+    if data.features:
+        shard = _load_feature_file(Path(data.features), data.classes, config.model.dim)
+        spec = benchmarks.model_spec_for(config, max(data.place, 0))
+        return benchmarks.ClientSetup(shard=shard, model_spec=spec), data.classes
+    if not data.benchmark:
+        raise Refusal(RefusalCode.NO_POLICY, "the policy names no data: set data.features or data.benchmark")
+    position = (policy.name, data.place) if config.model.family and data.place >= 0 else None
+    local_config = json.dumps(with_local_paths(policy, config).to_dict(), sort_keys=True)
+    setups = _load_benchmark(local_config, position)
+    if policy.name not in setups.clients:
+        raise Refusal(RefusalCode.BENCHMARK, f"the benchmark has no client named {policy.name}")
+    return setups.clients[policy.name], setups.classes
+
+
+def with_local_paths(policy: Policy, config: RunConfig) -> RunConfig:
+    """The configuration with every path replaced by the owner's.
+
+    Guarantee: where labels are private, the split is the owner's manifest and no setting of the received
+    benchmark section is used, since a split drawn by a server depends on every label.
+    """
+    data = policy.data
+    benchmark: dict[str, Any] = {"root": "", "manifest": "", **data.settings}
+    if policy.needs_own_split:
+        benchmark = {**asdict(BenchmarkSection(kind=data.benchmark)), **benchmark}
+    changes = {"benchmark": benchmark, "model": {"weights": data.weights}, "run": {"device": data.device}}
+    return RunConfig.from_dict(deep_merge(config.to_dict(), changes))
+
+
+@lru_cache(maxsize=1)  # simulated clients of one process share the benchmark
+def _load_benchmark(config_json: str, position: tuple[str, int] | None) -> benchmarks.ClientSetups:
+    config = RunConfig.from_dict(json.loads(config_json))
+    streams = Streams(config.run.seed)
+    if position is None:
+        return benchmarks.load_clients(config, streams, no_progress)
+    return benchmarks.load_selected_clients(config, streams, no_progress, dict([position]))
+
+
+def _load_feature_file(path: Path, classes: int, dim: int) -> Shard:
+    """Load and check the owner's feature file; only then compare it with the dimension of the run."""
+    splits = []
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            for split in ("train", "test"):
+                rows, labels = arrays[f"{split}_x"], arrays[f"{split}_y"]
+                if rows.ndim != 2 or labels.shape != rows.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+                    shapes = f"{rows.shape} and {labels.shape}"
+                    raise InvalidInput(f"expected features [n d] and n integer labels, got {shapes}")
+                if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+                    raise InvalidInput(f"expected labels from 0 to {classes - 1}")
+                if not bool((np.abs(rows) <= MAX_ABS_COORDINATE).all()):
+                    largest = f"{MAX_ABS_COORDINATE:g}"
+                    raise InvalidInput(f"expected features of at most {largest}, got NaN or larger ones")
+                features, targets = rows.astype(np.float32), labels.astype(np.int64)
+                splits.append(Samples(torch.from_numpy(features), torch.from_numpy(targets)))
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        details = f"{path} must hold train_x, train_y, test_x and test_y: {error}"
+        raise Refusal(RefusalCode.OWN_DATA, details) from error
+    if any(samples.frozen_features.shape[1] != dim for samples in splits):
+        found_dim = splits[0].frozen_features.shape[1]
+        raise Refusal(RefusalCode.BENCHMARK, f"the run has dimension {dim}, {path} has {found_dim}")
+    return Shard(*splits)
+
+
+def fingerprint(name: str, data: owner.DataPolicy) -> bytes:
+    """A digest of the data source, independent of the split, dimension or seed of a run."""
+    if data.features:
+        return hashlib.sha256(Path(data.features).read_bytes()).digest()
+    digest = hashlib.sha256(json.dumps([name, data.benchmark]).encode())
+    for key, value in sorted(data.settings.items()):
+        is_path = isinstance(value, str) and value != "" and Path(value).exists()
+        digest.update(key.encode() + b"=" + (_hash_files(Path(value)) if is_path else repr(value).encode()))
+    return digest.digest()
+
+
+def _hash_files(root: Path) -> bytes:
+    """A digest of names, sizes and contents of all files; of large files only evenly spaced blocks.
+
+    It detects another dataset, not every edit inside a large file.
+    """
+    digest = hashlib.sha256()
+    for file in sorted([root] if root.is_file() else root.rglob("*")):
+        if not file.is_file():
+            continue
+        size = file.stat().st_size
+        digest.update(json.dumps([str(file.relative_to(root)), size]).encode())
+        if size <= _BLOCK_SIZE * _BLOCK_COUNT:
+            digest.update(file.read_bytes())
+            continue
+        with file.open("rb") as opened:
+            for index in range(_BLOCK_COUNT):
+                opened.seek(index * (size - _BLOCK_SIZE) // (_BLOCK_COUNT - 1))
+                digest.update(opened.read(_BLOCK_SIZE))
+    return digest.digest()

@@ -1,9 +1,10 @@
-"""The messages between server and client, and their form as Flower records.
+"""The messages between server and client, their form as Flower records, and the validation of what is received.
 
 The names of records and keys are the wire format; a receiver reads known names only.
 """
 
 import json
+import math
 import re
 import zlib
 from collections import OrderedDict
@@ -14,18 +15,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vpdr.client import Client
 from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.flower.owner import Refusal, RefusalCode
-from vpdr.types import Prototypes
+from vpdr.privacy.ledger import LedgerEntry, entry_from_dict
+from vpdr.types import Prototypes, TrainBatch
 
 if TYPE_CHECKING:
     from flwr.app import Message, RecordDict
 
-
 REQUEST_RECORD, BROADCAST_RECORD, UPLOAD_RECORD, METADATA_RECORD = "errand", "broadcast", "upload", "facts"
 UPLOAD_ARRAYS = ("vectors", "variances")  # with the labels, all that an upload consists of
 MAX_METADATA_BYTES = 1_000_000  # after decompression
+MAX_BROADCAST_COORDINATE = 1e6  # of a global prototype
+MAX_PROTOTYPES_PER_CLASS = 1000  # in one upload
+MAX_METRIC_VALUES = 1000  # in one reply
+_METRIC_DEPTHS = {"losses": 1, "accuracy": 2, "features": 1, "release": 1, "epsilon": 0, "seconds": 1}
 _RUN_NAME = re.compile(r"[0-9a-f]{16}")
 _FLWR_ERRORS = {2: "crashed", 5: "node unavailable", 8: "crashed"}  # flwr.common.constant.ErrorCode
 
@@ -58,11 +64,7 @@ class RoundRequest:
 
     @classmethod
     def from_data(cls, data: Any, broadcast: Mapping[str, Tensor]) -> "RoundRequest":
-        """Parse a request; nothing in it is trusted.
-
-        Raises:
-            Refusal: `bad-request`.
-        """
+        """Parse a request; nothing in it is trusted, and anything else is refused as `bad-request`."""
         try:
             config = RunConfig.from_dict(data["plan"])
             run, index, known = data["run"], data["hop"], data["known"]
@@ -115,8 +117,7 @@ def request_to_record(request: RoundRequest) -> "RecordDict":
     """Encode a request."""
     from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-    text = json.dumps(request.to_data())
-    arrays = ArrayRecord(OrderedDict(request.broadcast))
+    text, arrays = json.dumps(request.to_data()), ArrayRecord(OrderedDict(request.broadcast))
     return RecordDict({REQUEST_RECORD: ConfigRecord({"text": text}), BROADCAST_RECORD: arrays})
 
 
@@ -156,20 +157,18 @@ def reply_to_record(reply: RoundReply) -> "RecordDict":
         data["labels"] = reply.upload.labels.tolist()  # as JSON: an array record has 400 bytes of headers
         if reply.upload.in_broadcast_space:
             data["on_path"] = True
-        uploads[UPLOAD_RECORD] = ArrayRecord(
-            OrderedDict((name, arrays[name]) for name in UPLOAD_ARRAYS if name in arrays)
-        )
+        sent = OrderedDict((name, arrays[name]) for name in UPLOAD_ARRAYS if name in arrays)
+        uploads[UPLOAD_RECORD] = ArrayRecord(sent)
     return RecordDict({METADATA_RECORD: ConfigRecord({"z": compress_json(data)}), **uploads})
 
 
 def reply_from_message(message: "Message") -> RoundReply:
-    """Decode a reply on the server.
-
-    Raises:
-        Refusal: the client refused or failed, or the reply cannot be decoded.
-    """
+    """Decode a reply on the server; `Refusal` if the client refused or failed, or the reply cannot be decoded."""
     if message.has_error():
-        raise Refusal(*_refusal_from_error(message.error.code, message.error.reason or ""))
+        reason = message.error.reason
+        if reason in list(RefusalCode):
+            raise Refusal(RefusalCode(reason))
+        raise Refusal(RefusalCode.FAILED, _FLWR_ERRORS.get(message.error.code, "no answer"))
     content = message.content
     try:
         data = decompress_json(content.config_records[METADATA_RECORD]["z"])
@@ -197,8 +196,123 @@ def decompress_json(raw: object) -> Any:
     return json.loads(zlib.decompressobj(zdict=ZLIB_DICTIONARY).decompress(raw, MAX_METADATA_BYTES))
 
 
-def _refusal_from_error(error_code: int, reason: str) -> tuple[RefusalCode, str]:
-    """The code of the client, or a description of Flower's error."""
-    if reason in list(RefusalCode):
-        return RefusalCode(reason), ""
-    return RefusalCode.FAILED, _FLWR_ERRORS.get(error_code, "no answer")
+def validate_broadcast(client: Client, arrays: Mapping[str, Tensor]) -> Any:
+    """Decode a broadcast and check that the client can use it, or refuse it; no sample is read.
+
+    Guarantee: a refusal depends on the broadcast, the number of classes and the dimension only.
+    """
+    try:
+        if not all(bool(torch.isfinite(array).all()) for array in arrays.values()):
+            raise Refusal(RefusalCode.BROADCAST, "not all values are finite")
+        broadcast = client.framework.unpack(arrays)
+        prototypes = client.framework.global_prototypes(broadcast)
+        if prototypes is not None and not _prototypes_fit(prototypes, client):
+            raise Refusal(RefusalCode.BROADCAST, "prototypes of unknown classes or another dimension")
+        _apply_to_artificial_batches(broadcast, client)
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise Refusal(RefusalCode.BROADCAST, str(error)) from error
+    return broadcast
+
+
+def _prototypes_fit(prototypes: Prototypes, client: Client) -> bool:
+    vectors, labels = prototypes.vectors, prototypes.labels
+    dim, classes = client.shard.train.frozen_features.shape[1], client.train_config.classes
+    if vectors.ndim != 2 or labels.ndim != 1 or vectors.shape != (len(labels), dim):
+        return False
+    if not len(labels):
+        return True
+    if float(vectors.abs().max()) > MAX_BROADCAST_COORDINATE:
+        return False
+    return int(labels.min()) >= 0 and int(labels.max()) < classes
+
+
+@torch.no_grad()
+def _apply_to_artificial_batches(broadcast: Any, client: Client) -> None:
+    """Compute losses on all classes together and on each class alone, and the feature map of later releases.
+
+    Otherwise a broadcast that fails for one class only would reveal whether the client has that class.
+    """
+    dim, classes = client.shard.train.frozen_features.shape[1], client.train_config.classes
+    for labels in (torch.arange(classes), *torch.arange(classes).split(1)):
+        rows, weights = torch.ones(len(labels), dim), torch.ones(len(labels))
+        batch = TrainBatch(rows, torch.zeros(len(labels), classes), labels, rows, weights)
+        for name, value in client.framework.losses(batch, broadcast).items():
+            if not bool(torch.isfinite(value)):
+                raise Refusal(RefusalCode.BROADCAST, f"the loss {name!r} is not finite")
+    feature_map, rows = client.framework.feature_map(broadcast), torch.ones(2, dim)
+    if feature_map is not None and feature_map(rows).shape != rows.shape:
+        raise Refusal(RefusalCode.BROADCAST, "the feature map changes the shape of features")
+
+
+def reason_to_reject(upload: Prototypes, *, classes: int, dim: int, max_norm: float) -> str | None:
+    """Why an upload cannot be used, from its public shape, or None."""
+    vectors, labels, variances = upload.vectors, upload.labels, upload.variances
+    if vectors.ndim != 2 or vectors.shape[1] != dim or labels.shape != vectors.shape[:1]:
+        return "shape"
+    if vectors.dtype != torch.float32 or labels.dtype != torch.int64:
+        return "kind of numbers"
+    if len(labels) > classes * MAX_PROTOTYPES_PER_CLASS:
+        return "too many"
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        return "labels"
+    if not bool(torch.isfinite(vectors).all()):
+        return "not finite"
+    if bool((vectors.double().norm(dim=1) > max_norm).any()):
+        return "norm"
+    if variances is not None and (variances.shape != labels.shape or not bool((variances >= 0).all())):
+        return "variances"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplyMetadata:
+    """The metadata of a reply."""
+
+    classes: int
+    no_upload_reason: str  # a refusal code, or empty
+    entries: tuple[LedgerEntry, ...]  # receipts that are new to the server
+    metrics: Mapping[str, Any]
+    release_seconds: float
+
+
+def parse_metadata(reply: RoundReply) -> ReplyMetadata | None:
+    """The metadata of a reply, or None if they are invalid."""
+    data = reply.metadata
+    try:
+        measured = data["measured"]
+        if type(data["classes"]) is not int or data["classes"] < 1 or data["why"] not in ("", *RefusalCode):
+            return None
+        if not isinstance(measured, dict) or len(_leaves(measured)) > MAX_METRIC_VALUES:
+            return None
+        return ReplyMetadata(
+            classes=data["classes"],
+            no_upload_reason=data["why"],
+            entries=tuple(entry_from_dict(entry) for entry in data["entries"]),
+            metrics={
+                name: _parse_numbers(measured[name], depth)
+                for name, depth in _METRIC_DEPTHS.items()
+                if name in measured
+            },
+            release_seconds=float(data["seconds"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, InvalidInput):
+        return None
+
+
+def _leaves(value: Any) -> list[Any]:
+    """All values of nested dictionaries."""
+    if not isinstance(value, dict):
+        return [value]
+    return [leaf for inner in value.values() for leaf in _leaves(inner)]
+
+
+def _parse_numbers(value: Any, depth: int) -> Any:
+    """A number, or numbers by name, nested as deep as given."""
+    if depth == 0:
+        is_number = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        if not is_number or (isinstance(value, float) and math.isinf(value)):
+            raise InvalidInput(f"expected a number, got {type(value).__name__}")
+        return value
+    if not isinstance(value, dict) or not all(isinstance(key, str) and len(key) < 64 for key in value):
+        raise InvalidInput("expected numbers by name")
+    return {key: _parse_numbers(inner, depth - 1) for key, inner in value.items()}

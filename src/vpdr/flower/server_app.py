@@ -15,9 +15,17 @@ from torch import Tensor
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment, make_framework
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.federation import Server, build, make_ledger
-from vpdr.flower.messages import RoundReply, RoundRequest, hello_to_record, reply_from_message, request_to_record
+from vpdr.flower.messages import (
+    ReplyMetadata,
+    RoundReply,
+    RoundRequest,
+    hello_to_record,
+    parse_metadata,
+    reason_to_reject,
+    reply_from_message,
+    request_to_record,
+)
 from vpdr.flower.owner import Refusal, RefusalCode
-from vpdr.flower.validation import ReplyMetadata, UploadValidator, parse_metadata
 from vpdr.io import json_bytes, write_atomically
 from vpdr.privacy import Ledger
 from vpdr.records import RunDir, finished_record
@@ -392,15 +400,13 @@ class ServerLoop:
         self, replies: Mapping[str, RoundReply], metadata: dict[str, ReplyMetadata], dropped: dict[str, str]
     ) -> dict[str, Prototypes]:
         """Valid uploads by client; a client with an invalid one moves from `metadata` to `dropped`."""
-        validator = UploadValidator(
-            classes=self.state.classes, dim=self.config.model.dim, max_norm=self.pool.server_config.most_norm
-        )
+        dim, max_norm = self.config.model.dim, self.pool.server_config.most_norm
         accepted = {}
         for name in list(metadata):
             upload = replies[name].upload
             if upload is None:
                 continue
-            reason = validator.reason_to_reject(upload)
+            reason = reason_to_reject(upload, classes=self.state.classes, dim=dim, max_norm=max_norm)
             if reason is None:
                 accepted[name] = upload
             else:

@@ -10,8 +10,7 @@ from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.encoder.zoo import family_model_spec
 from vpdr.errors import InvalidInput
 from vpdr.federation import run_federation
-from vpdr.flower.client_app import handle_request
-from vpdr.flower.local_data import load_local_client
+from vpdr.flower.client_app import handle_request, load_local_client
 from vpdr.flower.owner import DataPolicy, NodeStore, Policy, RefusalCode
 from vpdr.flower.simulation import simulate_in_process
 

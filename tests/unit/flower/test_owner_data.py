@@ -7,8 +7,7 @@ import pytest
 
 from tests.unit.flower.conftest import RUN, make_feature_store, make_request, num_charges, tiny
 from tests.unit.flower.owner_cases import refusal_code
-from vpdr.flower.client_app import handle_hello, handle_request
-from vpdr.flower.local_data import fingerprint
+from vpdr.flower.client_app import fingerprint, handle_hello, handle_request
 from vpdr.flower.messages import RoundRequest
 from vpdr.flower.owner import DataPolicy, Refusal, RefusalCode
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.flower.conftest import tiny, without_exchange
 from vpdr.config import BenchmarkSection, ExperimentOptions, RunConfig, load_experiment
 from vpdr.federation import run_federation
-from vpdr.flower.local_data import with_local_paths
+from vpdr.flower.client_app import with_local_paths
 from vpdr.flower.owner import BudgetPolicy, DataPolicy, Policy, Refusal, RefusalCode, check_config_against_policy
 from vpdr.flower.simulation import simulate_in_process
 
