@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from vpdr.attacks import AttackConfig, AttackContext
+from vpdr.attacks import AttackCallbacks, AttackConfig, AttackContext
 from vpdr.attacks.inversion import FeatureInversionAttack
 from vpdr.attacks.membership import MembershipAttack
 from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms
@@ -69,7 +69,7 @@ def reconstruction(weights: Path | None, steps: int, device: str) -> None:
         streams=federation.streams,
         total_rounds=1,
         input_space_for=lambda _: space,
-        on_message=print,
+        callbacks=AttackCallbacks(on_message=print),
     )
     attack = FeatureInversionAttack(context)
     begin = time.process_time()

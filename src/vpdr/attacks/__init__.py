@@ -5,12 +5,5 @@ draws from its own random streams. It reads private data to evaluate the adversa
 are for simulations only.
 """
 
-from vpdr.attacks.base import Attack, AttackConfig, AttackContext, Reconstructions
-from vpdr.attacks.run import (
-    ATTACKS,
-    AttackCallbacks,
-    AttackFactory,
-    AttackRunner,
-    attack_finished_run,
-    parse_attack_config,
-)
+from vpdr.attacks.base import Attack, AttackCallbacks, AttackConfig, AttackContext
+from vpdr.attacks.run import ATTACKS, AttackFactory, attack_finished_run, parse_attack_config

@@ -1,16 +1,17 @@
-"""The interface of an attack: its config, its context, and what it returns."""
+"""The interface of an attack: its config, its context, and the features that the adversary compares."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.attacks.spaces import InputSpace
 from vpdr.client import Client, Samples
 from vpdr.errors import InvalidInput
 from vpdr.federation import RoundUploads
+from vpdr.records import ReconstructionStore
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import at_least, one_of
@@ -55,7 +56,6 @@ class AttackConfig:
             raise InvalidInput(f"attack rounds count from 1, got {min(self.rounds)}; use for example 1,5,20")
 
     def includes_round(self, round: int) -> bool:
-        """Whether this round is attacked."""
         return not self.rounds or round in self.rounds
 
     def to_data(self) -> dict[str, Any]:
@@ -69,46 +69,28 @@ class AttackConfig:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Reconstructions:
-    """The reconstructed inputs of one client in one round; images have values in [0, 1]."""
-
-    round: int
-    client: str
-    labels: Int[Tensor, " p"]
-    inputs: Float[Tensor, "p *shape"]
-    are_images: bool
-
-
 def ignore_message(message: str) -> None:
-    """Do nothing with a message."""
+    """The default `on_message`; a named function, because callbacks are sent to other processes."""
 
 
-def discard_reconstructions(reconstructions: Reconstructions) -> None:
-    """Do nothing with reconstructions."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttackCallbacks:
+    """Where attacks report: a line of text for the user now and then, and the progress of long computations."""
+
+    on_message: Callable[[str], None] = ignore_message
+    progress: ProgressCallback = no_progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttackContext:
-    """What an attack may use.
-
-    Args:
-        config: the attack's options.
-        streams: random streams of the attacks; the run itself uses others.
-        total_rounds: number of rounds of the run.
-        input_space_for: the input space of a client, created on demand.
-        on_message: receives lines of text for the user.
-        progress: receives the progress of long computations.
-        save_reconstructions: receives all reconstructed inputs.
-    """
+    """What an attack may use."""
 
     config: AttackConfig
-    streams: Streams
+    streams: Streams  # of the attacks; the run itself uses others
     total_rounds: int
-    input_space_for: Callable[[str], InputSpace]
-    on_message: Callable[[str], None] = ignore_message
-    progress: ProgressCallback = no_progress
-    save_reconstructions: Callable[[Reconstructions], None] = discard_reconstructions
+    input_space_for: Callable[[str], InputSpace]  # of a client, created on demand
+    callbacks: AttackCallbacks = field(default_factory=AttackCallbacks)
+    reconstruction_store: ReconstructionStore | None = None
 
 
 @runtime_checkable
@@ -122,19 +104,15 @@ class Attack(Protocol):
 
     def observe(self, round_uploads: RoundUploads) -> None:
         """Attack the uploads of one round."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint, as tensors and plain data."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint."""
-        ...
 
     def result(self) -> dict[str, Any]:
         """The results for the record."""
-        ...
 
 
 def adversary_features(client: Client, samples: Samples, adversary_encoder: str) -> Float[Tensor, "n d"]:

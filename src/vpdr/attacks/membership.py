@@ -1,18 +1,14 @@
-"""Membership by a Gaussian likelihood ratio, with reference data that never contain the scored candidate.
+"""Membership inference: was a sample among those behind the uploaded prototype? The attack `mia`.
 
-If x is one of the n samples behind a class mean p, then p is shifted towards x by (φ(x) - μ)/n; otherwise it
-scatters around μ. Both hypotheses have nearly the same covariance, V = Σ (1/n + 1/m) + s² I, where m
-reference samples gave μ and s is the noise of the release. With a = (φ(x) - μ)/n the log-likelihood ratio is
-aᵀV⁻¹(p - μ) - ½ aᵀV⁻¹a.
-
-μ, Σ and s are estimated from non-members and from the upload itself. Non-members are divided into folds, and
-each candidate is scored with the folds that it is not in, so that without a leak members and non-members have
-the same distribution of scores. Σ has a few leading directions, estimated once on frozen features, and is
-isotropic beyond them.
+Three adversaries score the same uploads. `distance` is the paper's: members are nearer to their prototype. Two
+stronger ones are optional: `likelihood` is the Gaussian likelihood ratio of one round, and `accumulated` adds the
+ratios of all rounds, which is what an adversary with every upload can do. Every metric stands beside its
+distribution under permuted memberships, which is what an attack without any information would achieve.
 """
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +17,135 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from vpdr.attacks.base import AttackContext, adversary_features
-from vpdr.attacks.membership_metrics import FOLDS, Candidates, MembershipScores, membership_result, sample_candidates
-from vpdr.client import Client
+from vpdr.client import Client, Shard
 from vpdr.federation import RoundUploads
+from vpdr.rng import Streams
 from vpdr.types import Prototypes
 
+MAX_CANDIDATES = 800  # members, and non-members, of each class
+FOLDS = 3  # cross-fitting: the reference data of a likelihood ratio never contain the scored candidate
+PERMUTATIONS = 31
 MAX_DIRECTIONS = 16
 SHRINKAGE = 0.1  # share of Σ that is taken to be isotropic: few samples overstate its leading directions
+
+MEMBERSHIP_METRICS = ("auc", "tpr_at_1fpr", "tpr_at_1fpr_nearest", "advantage", "f1")
+TPR_METRICS = ("tpr_at_1fpr", "tpr_at_1fpr_nearest")
+ADVERSARIES = ("distance", "likelihood")
+INVERSE_FPR = 100  # a false positive rate of 1 %
+ROC_POINTS = 101  # points of a stored ROC curve
+MIN_NON_MEMBERS = 100  # fewer cannot resolve a false positive rate of 1 %
+T_95 = 2.04  # 97.5 % quantile of Student's t, degrees of freedom as many as permutations
+CHUNK_SIZE = 300_000  # candidates times memberships that are ranked together
+
+
+# Candidates: members and non-members of each class, the same in every round.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+    """Members, then non-members, each sorted by fold; `rows_by_class` lists those of each class (padded)."""
+
+    classes: Int[Tensor, " c"]
+    train_counts: Int[Tensor, " c"]  # number of training samples of each class, candidates or not
+    member_rows: Int[Tensor, " a"]  # rows of the training set
+    non_member_rows: Int[Tensor, " b"]  # rows of the test set
+    class_index: Int[Tensor, " s"]  # index into `classes` of each candidate
+    fold_class_index: Int[Tensor, " s"]  # fold and class as one number
+    fold_slices: tuple[tuple[slice, slice], ...]  # members and non-members of each fold
+    fold_class_one_hot: Float[Tensor, "o q"]  # fold and class of each non-member, one-hot
+    rows_by_class: Int[Tensor, "c n"]
+    mask: Bool[Tensor, "c n"]
+    memberships: Bool[Tensor, "c n k"]  # the true one of each class, and random permutations of it
+
+    @property
+    def non_member_counts(self) -> Int[Tensor, " c"]:
+        return torch.bincount(self.class_index[len(self.member_rows) :], minlength=len(self.classes))
+
+
+def sample_candidates(shard: Shard, client: str, streams: Streams) -> Candidates | None:
+    """Sample training and test rows of every class that has both; None if no class has."""
+    train, test = shard.train.labels, shard.test.labels
+    class_list = sorted(set(train.tolist()) & set(test.tolist()))
+    if not class_list:
+        return None
+    (members, member_folds), (others, other_folds) = (
+        _sample_rows(labels, class_list, streams.generator(f"side {i}", client=client))
+        for i, labels in enumerate((train, test))
+    )
+    classes = torch.tensor(class_list)
+    class_index = torch.searchsorted(classes, torch.cat([train[members], test[others]]))
+    fold_class_index = torch.cat([member_folds, other_folds]) * len(classes) + class_index
+    one_hot = torch.nn.functional.one_hot(fold_class_index[len(members) :], FOLDS * len(classes))
+    # The candidates of each class, members first; padding repeats the first one.
+    sizes = torch.bincount(class_index, minlength=len(classes))
+    starts, steps = (sizes.cumsum(0) - sizes)[:, None], torch.arange(int(sizes.max()))
+    mask = steps < sizes[:, None]
+    rows_by_class = class_index.argsort(stable=True)[torch.where(mask, starts + steps, starts)]
+    member_counts = torch.bincount(class_index[: len(members)], minlength=len(classes)).tolist()
+    rng = streams.generator("chance", client=client)
+    memberships = torch.zeros(*mask.shape, 1 + PERMUTATIONS, dtype=torch.bool)
+    for index, (size, count) in enumerate(zip(sizes.tolist(), member_counts, strict=True)):
+        memberships[index, :size] = permuted_memberships(count, size - count, rng)
+    return Candidates(
+        classes=classes,
+        train_counts=torch.bincount(train)[classes],
+        member_rows=members,
+        non_member_rows=others,
+        class_index=class_index,
+        fold_class_index=fold_class_index,
+        fold_slices=tuple(zip(_fold_slices(member_folds), _fold_slices(other_folds, offset=len(members)), strict=True)),
+        fold_class_one_hot=one_hot.float(),
+        rows_by_class=rows_by_class,
+        mask=mask,
+        memberships=memberships,
+    )
+
+
+def _sample_rows(
+    labels: Int[Tensor, " x"], classes: Sequence[int], rng: torch.Generator
+) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+    """Random rows of every class, at most `MAX_CANDIDATES` each, with their folds; sorted by fold."""
+    rows, folds = [], []
+    for label in classes:
+        of_class = (labels == label).nonzero()[:, 0]
+        of_class = of_class[torch.randperm(len(of_class), generator=rng)][:MAX_CANDIDATES]
+        rows.append(of_class)
+        folds.append(torch.arange(len(of_class)) % FOLDS)
+    fold = torch.cat(folds)
+    order = fold.argsort(stable=True)
+    return torch.cat(rows)[order], fold[order]
+
+
+def _fold_slices(folds: Int[Tensor, " m"], offset: int = 0) -> list[slice]:
+    ends = (torch.bincount(folds, minlength=FOLDS).cumsum(0) + offset).tolist()
+    return [slice(start, end) for start, end in zip([offset, *ends[:-1]], ends, strict=True)]
+
+
+def permuted_memberships(
+    members: int, non_members: int, rng: torch.Generator, permutations: int = PERMUTATIONS
+) -> Bool[Tensor, "n k"]:
+    """The true membership (members first) in the first column, then `permutations` random ones.
+
+    The same permutations serve every round. Rounds share their samples, and so their chance deviations; with
+    common permutations the mean over rounds has a null distribution as well.
+    """
+    size = members + non_members
+    draws = torch.rand(size, permutations, generator=rng, dtype=torch.float64)
+    permuted = draws <= draws.kthvalue(members, dim=0).values
+    truth = torch.arange(size)[:, None] < members
+    return torch.cat([truth, permuted], dim=1)
+
+
+# The likelihood ratio, with reference data that never contain the scored candidate.
+#
+# If x is one of the n samples behind a class mean p, then p is shifted towards x by (φ(x) - μ)/n; otherwise it
+# scatters around μ. Both hypotheses have nearly the same covariance, V = Σ (1/n + 1/m) + s² I, where m reference
+# samples gave μ and s is the noise of the release. With a = (φ(x) - μ)/n the log-likelihood ratio is
+# aᵀV⁻¹(p - μ) - ½ aᵀV⁻¹a.
+#
+# μ, Σ and s are estimated from non-members and from the upload itself. Non-members are divided into folds, and each
+# candidate is scored with the folds that it is not in, so that without a leak members and non-members have the same
+# distribution of scores. Σ has a few leading directions, estimated once on frozen features, and is isotropic beyond.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +168,25 @@ class CandidateFeatures:
 
 def fit_covariance(candidates: Candidates, public_features: Float[Tensor, "o d"]) -> CovarianceModel:
     """Estimate the shape of Σ without each fold, from the non-members' public features."""
-    start = len(candidates.member_rows)
-    class_index = candidates.class_index[start:]
-    directions = []
-    for _, fold in candidates.fold_slices:
-        reference = torch.ones(len(class_index), dtype=torch.bool)
+    start, classes, dim = len(candidates.member_rows), len(candidates.classes), public_features.shape[1]
+    size = min(MAX_DIRECTIONS, dim - 1)
+    axes, shares = torch.zeros(FOLDS, dim, size), torch.zeros(FOLDS, size)  # padded with zeros
+    for index, (_, fold) in enumerate(candidates.fold_slices):
+        reference = torch.ones(len(public_features), dtype=torch.bool)
         reference[fold.start - start : fold.stop - start] = False
-        residuals = _class_residuals(public_features[reference], class_index[reference], len(candidates.classes))
-        directions.append(_leading_directions(residuals))
-    axes, shares = (torch.stack(parts) for parts in zip(*directions, strict=True))
-    return CovarianceModel(axes, shares, (1 - shares.sum(1)).clamp(min=1e-6) / public_features.shape[1])
+        vectors, class_index = public_features[reference], candidates.class_index[start:][reference]
+        sums = torch.zeros(classes, dim).index_add_(0, class_index, vectors)
+        counts = torch.bincount(class_index, minlength=classes).clamp(min=1)
+        residuals = vectors - (sums / counts[:, None])[class_index]
+        total = residuals.square().sum()
+        if float(total) > 0:
+            rank = min(size, len(residuals))
+            wide = len(residuals) <= dim  # the smaller of the two products has the same leading eigenvalues
+            values, directions = torch.linalg.eigh(residuals @ residuals.T if wide else residuals.T @ residuals)
+            values, directions = values[-rank:].clamp(min=1e-12), directions[:, -rank:]
+            axes[index, :, :rank] = residuals.T @ directions / values.sqrt() if wide else directions
+            shares[index, :rank] = (1 - SHRINKAGE) * values / total
+    return CovarianceModel(axes, shares, (1 - shares.sum(1)).clamp(min=1e-6) / dim)
 
 
 def membership_log_ratios(
@@ -67,10 +194,10 @@ def membership_log_ratios(
 ) -> Float[Tensor, " s"]:
     """The score of every candidate; 0 if its class has not exactly one prototype, or no reference samples."""
     cell = candidates.fold_class_index  # fold and class of each candidate
-    rows, is_single = _prototype_rows(candidates, upload)
+    is_own_class = upload.labels[None] == candidates.classes[:, None]
     means, counts, traces = _reference_statistics(candidates, candidate_features)
-    usable = is_single & (counts > 0)
-    offsets = (upload.vectors[rows] - means).masked_fill(~usable[:, :, None], 0)
+    usable = (is_own_class.sum(1) == 1) & (counts > 0)
+    offsets = (upload.vectors[is_own_class.int().argmax(1)] - means).masked_fill(~usable[:, :, None], 0)
     weights = traces[:, None] * (1 / candidates.train_counts + 1 / counts.clamp(min=1))
     level, damping, solved = _solve_covariance(covariance, offsets, weights)
     # Products of each candidate with the axes, with V⁻¹(p - μ) and with μ of its fold, for all classes.
@@ -124,41 +251,7 @@ def _solve_covariance(
     return level, damping, (offsets - along_axes) / level[:, :, None]
 
 
-def _class_residuals(
-    vectors: Float[Tensor, "m d"], class_index: Int[Tensor, " m"], classes: int
-) -> Float[Tensor, "m d"]:
-    """Vectors minus the means of their classes."""
-    sums = torch.zeros(classes, vectors.shape[1]).index_add_(0, class_index, vectors)
-    counts = torch.bincount(class_index, minlength=classes).clamp(min=1)
-    return vectors - (sums / counts[:, None])[class_index]
-
-
-def _leading_directions(residuals: Float[Tensor, "m d"]) -> tuple[Float[Tensor, "d r"], Float[Tensor, " r"]]:
-    """The leading directions and their shares of the trace, padded with zeros."""
-    dim = residuals.shape[1]
-    size = min(MAX_DIRECTIONS, dim - 1)
-    axes, shares = torch.zeros(dim, size), torch.zeros(size)
-    total = residuals.square().sum()
-    if len(residuals) and float(total) > 0:
-        rank = min(size, len(residuals))
-        wide = len(residuals) <= dim  # the smaller of the two products has the same leading eigenvalues
-        values, vectors = torch.linalg.eigh(residuals @ residuals.T if wide else residuals.T @ residuals)
-        values, vectors = values[-rank:].clamp(min=1e-12), vectors[:, -rank:]
-        axes[:, :rank] = residuals.T @ vectors / values.sqrt() if wide else vectors
-        shares[:rank] = (1 - SHRINKAGE) * values / total
-    return axes, shares
-
-
-def _prototype_rows(candidates: Candidates, upload: Prototypes) -> tuple[Int[Tensor, " c"], Bool[Tensor, " c"]]:
-    """The row of each class's first prototype, and whether it is the only one."""
-    same = upload.labels[None] == candidates.classes[:, None]
-    return same.int().argmax(1), same.sum(1) == 1
-
-
-# Membership inference: was a sample among those behind the uploaded prototype? Three adversaries score the same
-# uploads. `distance` is the paper's: members are nearer to their prototype. Two stronger ones are optional:
-# `likelihood` is the Gaussian likelihood ratio of one round, and `accumulated` adds the ratios of all rounds, which
-# is what an adversary with every upload can do. The kind is `mia`.
+# The attack: it only computes scores during the run; all metrics are computed together at the end.
 
 
 @dataclass(slots=True)
@@ -166,25 +259,18 @@ class _TargetClient:
     """One attacked client: its candidates, and their scores so far."""
 
     candidates: Candidates
-    covariance: CovarianceModel | None  # only for likelihood ratios
+    covariance: CovarianceModel | None = None  # only for likelihood ratios
     rounds: list[int] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)  # of each round: [a s], by adversary
     has_prototype: list[Tensor] = field(default_factory=list)  # of each round: which classes had a prototype
     is_new: list[bool] = field(default_factory=list)  # whether the upload differed from the one before
     last_vectors: Tensor | None = None
 
-    def to_scores(self) -> MembershipScores:
-        """The scores of all rounds."""
-        return MembershipScores(
-            self.candidates, self.rounds, torch.stack(self.scores), torch.stack(self.has_prototype), self.is_new
-        )
-
 
 class MembershipAttack:
     """The membership attack on every client, over the configured rounds.
 
-    It reads private samples to know the true memberships, so its results are for simulations only. During the
-    run it only computes scores; all metrics are computed together at the end.
+    It reads private samples to know the true memberships, so its results are for simulations only.
     """
 
     def __init__(self, context: AttackContext) -> None:
@@ -198,21 +284,23 @@ class MembershipAttack:
         begin = time.perf_counter()
         for name, upload in round_uploads.uploads.items():
             client = round_uploads.clients[name]
-            target = self._target_for(client)
+            if client.id not in self.targets:
+                self.targets[client.id] = self._make_target(client)
+            target = self.targets[client.id]
             if target is not None and bool(torch.isin(target.candidates.classes, upload.labels).any()):
                 self._score_upload(client, target, upload, round_uploads.round)
         self.seconds += time.perf_counter() - begin
 
-    def _target_for(self, client: Client) -> _TargetClient | None:
-        if client.id not in self.targets:
-            candidates = sample_candidates(client.shard, client.id, self.streams)
-            self.targets[client.id] = None if candidates is None else self._make_target(client, candidates)
-        return self.targets[client.id]
-
-    def _make_target(self, client: Client, candidates: Candidates) -> _TargetClient:
-        """A new target, with the scores of a checkpoint if there are any."""
-        covariance = _fit_public_covariance(client, candidates) if self.config.likelihood_ratio else None
-        target = _TargetClient(candidates, covariance)
+    def _make_target(self, client: Client) -> _TargetClient | None:
+        """A new target, with the scores of a checkpoint if there are any; None without candidates."""
+        candidates = sample_candidates(client.shard, client.id, self.streams)
+        if candidates is None:
+            return None
+        target = _TargetClient(candidates)
+        if self.config.likelihood_ratio:
+            public = client.shard.test.frozen_features[candidates.non_member_rows]
+            clipped = public * _clip_scale(client, public.square().sum(1))[:, None]
+            target.covariance = fit_covariance(candidates, clipped)
         saved = self._saved_state.get(client.id)
         if saved is not None:
             target.rounds, target.is_new = list(saved["rounds"]), list(saved["fresh"])
@@ -234,8 +322,7 @@ class MembershipAttack:
             squared_norms = vectors.square().sum(1)
             scale = _clip_scale(client, squared_norms)
             clipped = CandidateFeatures(vectors, scale, squared_norms * scale.square())
-            ratios = membership_log_ratios(candidates, target.covariance, clipped, upload)
-            scores.append(ratios.double())
+            scores.append(membership_log_ratios(candidates, target.covariance, clipped, upload).double())
         target.rounds.append(round)
         target.scores.append(torch.stack(scores))
         target.has_prototype.append(torch.isin(candidates.classes, upload.labels))
@@ -265,7 +352,15 @@ class MembershipAttack:
         """For every adversary: mean and standard deviation over rounds beside the null values."""
         begin = time.perf_counter()
         scores = {
-            name: target.to_scores() for name, target in self.targets.items() if target is not None and target.rounds
+            name: MembershipScores(
+                target.candidates,
+                target.rounds,
+                torch.stack(target.scores),
+                torch.stack(target.has_prototype),
+                target.is_new,
+            )
+            for name, target in self.targets.items()
+            if target is not None and target.rounds
         }
         metrics = membership_result(scores)
         seconds = self.seconds + time.perf_counter() - begin
@@ -285,13 +380,239 @@ def negative_distance(
     return best - features.square().sum(1)
 
 
-def _fit_public_covariance(client: Client, candidates: Candidates) -> CovarianceModel:
-    public = client.shard.test.frozen_features[candidates.non_member_rows]
-    return fit_covariance(candidates, public * _clip_scale(client, public.square().sum(1))[:, None])
-
-
 def _clip_scale(client: Client, squared_norms: Float[Tensor, " s"]) -> Float[Tensor, " s"]:
     """The factor by which clipping scales features of these squared norms; 1 without privacy."""
     if not client.release_config.mechanism.traits.is_private:
         return torch.ones(len(squared_norms))
     return (client.release_config.clip_norm / squared_norms.sqrt().clamp(min=1e-12)).clamp(max=1)
+
+
+# Metrics. `Ranking` computes all of them for many memberships at once; the rest averages over classes, clients and
+# rounds, and reports each metric with its null value and an interval. Shapes: c problems, n candidates of each
+# (padded), k memberships, of which the first is true.
+
+
+class Ranking:
+    """Candidates by decreasing score, and the number of true positives at each threshold.
+
+    Every distinct score is a threshold. All memberships of a problem have the same number of members, with
+    at least one member and one non-member. Masked candidates rank last, behind every threshold.
+    """
+
+    def __init__(
+        self, scores: Float[Tensor, "c n"], memberships: Bool[Tensor, "c n k"], mask: Bool[Tensor, "c n"]
+    ) -> None:
+        lowest = torch.finfo(scores.dtype).min
+        sorted_scores, order = scores.masked_fill(~mask, lowest).sort(1, descending=True)
+        problems, positions = torch.arange(len(scores)), torch.arange(scores.shape[1])
+        hits = memberships.flatten(0, 1)[(order + problems[:, None] * scores.shape[1]).flatten()]
+        self.true_positives: Float[Tensor, "c n k"] = hits.reshape(memberships.shape).cumsum(1, dtype=torch.float32)
+        self.ranks = (positions + 1).float()[None, :, None]
+        self.sizes = mask.sum(1)
+        self.n_members = self.true_positives[:, -1, :1]
+        self.n_non_members = self.sizes[:, None] - self.n_members
+        # Thresholds are the last ranks of equal scores.
+        self.is_threshold = torch.ones_like(sorted_scores, dtype=torch.bool)
+        self.is_threshold[:, :-1] = sorted_scores[:, 1:] != sorted_scores[:, :-1]
+        self.is_threshold &= positions < self.sizes[:, None]
+        self.is_threshold[problems, self.sizes - 1] = True
+        self.tied_problems = (self.is_threshold.sum(1) != self.sizes).nonzero()[:, 0].tolist()
+
+    def metrics(self) -> Float[Tensor, "c k 5"]:
+        """AUC, TPR at 1 % FPR by two definitions, advantage, best F1: the order of `MEMBERSHIP_METRICS`."""
+        members, others = self.n_members[:, None], self.n_non_members[:, None]
+        # (TPR - FPR) · members · others in counts: exact in single precision
+        gain = self._max_over_thresholds(self.true_positives * (members + others) - self.ranks * members)
+        advantage = gain.double() / (self.n_members * self.n_non_members)
+        best_f1 = self._max_over_thresholds(self.true_positives * (2 / (members + self.ranks)))
+        at_most, nearest = self._true_positives_at_1fpr()
+        columns = [self._auc(), at_most / self.n_members, nearest / self.n_members, advantage.clamp(min=0), best_f1]
+        return torch.stack([column.double() for column in columns], dim=-1)
+
+    def _max_over_thresholds(self, values: Float[Tensor, "c n k"]) -> Float[Tensor, "c k"]:
+        """The largest value at a threshold; behind the last candidate all of these only decrease."""
+        if self.tied_problems:
+            values = values.masked_fill(~self.is_threshold[:, :, None], 0)
+        return values.amax(1)
+
+    def _auc(self) -> Float[Tensor, "c k"]:
+        """The probability that a member scores above a non-member; ties count one half.
+
+        The sum of true positives over ranks counts, for each member, all candidates that are not above it.
+        """
+        total = self.true_positives.sum(1, dtype=torch.float64)
+        for row in self.tied_problems:
+            total[row] = _interpolate_ties(self.true_positives[row], self.is_threshold[row]).sum(0, dtype=torch.float64)
+        below = total - (self.true_positives.shape[1] - self.sizes[:, None]) * self.n_members
+        return (below - self.n_members * (self.n_members + 1) / 2) / (self.n_members * self.n_non_members)
+
+    def _true_positives_at_1fpr(self) -> tuple[Float[Tensor, "c k"], Float[Tensor, "c k"]]:
+        """True positives at an FPR of at most 1 %, and at the ROC point nearest to 1 %.
+
+        Of several nearest points the first counts, and (0, 0) is a point. Only the head of the ranking
+        matters: behind it the FPR exceeds 2 % under every membership.
+        """
+        others = self.n_non_members[:, None]
+        most = self.true_positives.amax(2, keepdim=True)
+        head = int((self.ranks - most <= 2 * others / INVERSE_FPR + 1).sum(1).max()) + 1
+        true_positives, is_threshold = self.true_positives[:, :head], self.is_threshold[:, :head, None]
+        false_positives = self.ranks[:, :head] - true_positives
+        allowed = is_threshold & (false_positives * INVERSE_FPR <= others)
+        at_most = true_positives.masked_fill(~allowed, 0).amax(1)
+        gaps = (false_positives * INVERSE_FPR - others).abs().masked_fill(~is_threshold, torch.inf)
+        smallest = gaps.amin(1, keepdim=True)
+        nearest = true_positives.masked_fill(gaps != smallest, torch.inf).amin(1)
+        return at_most, nearest.masked_fill(smallest[:, 0] >= self.n_non_members, 0)
+
+    def roc_curves(self) -> Float[Tensor, "c 101"]:
+        """The largest TPR at FPR 0, 1 %, ..., 100 % under the true membership."""
+        true_positives = self.true_positives[:, :, 0]
+        fpr = (self.ranks[:, :, 0] - true_positives) / self.n_non_members
+        tpr = (true_positives / self.n_members).masked_fill(~self.is_threshold, 0).cummax(1).values
+        reached = fpr.masked_fill(~self.is_threshold, -1).cummax(1).values
+        grid = (torch.linspace(0, 1, ROC_POINTS) + 1e-6).expand(len(true_positives), -1).contiguous()
+        rank = torch.searchsorted(reached.contiguous(), grid, right=True) - 1
+        return tpr.gather(1, rank.clamp(min=0)).masked_fill(rank < 0, 0)
+
+
+def _interpolate_ties(true_positives: Float[Tensor, "n k"], is_threshold: Bool[Tensor, " n"]) -> Float[Tensor, "n k"]:
+    """True positives at every rank, as if the members of each tie were spread evenly over it."""
+    thresholds = torch.cat([torch.tensor([-1]), is_threshold.nonzero()[:, 0]])
+    values = torch.cat([torch.zeros(1, true_positives.shape[1]), true_positives[is_threshold]])
+    ranks = torch.arange(len(true_positives)).clamp(max=int(thresholds[-1]))
+    upper = torch.searchsorted(thresholds, ranks)
+    lower = upper - 1
+    part = ((ranks - thresholds[lower]) / (thresholds[upper] - thresholds[lower]))[:, None]
+    return values[lower] + part * (values[upper] - values[lower])
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipScores:
+    """The candidates of one client and their scores, round by round."""
+
+    candidates: Candidates
+    rounds: Sequence[int]
+    values: Float[Tensor, "t a s"]
+    has_prototype: Bool[Tensor, "t c"]
+    is_new: Sequence[bool]
+
+    def sum_over_rounds(self) -> "MembershipScores":
+        """Likelihood ratios added up over all new uploads, as one round."""
+        total = self.values[torch.tensor(self.is_new), 1].sum(0)[None, None]
+        return MembershipScores(self.candidates, [0], total, self.has_prototype.any(0, keepdim=True), [True])
+
+
+@dataclass(frozen=True, slots=True)
+class AdversaryMetrics:
+    """The metrics of one adversary under all memberships: one [k 5] for each round and client."""
+
+    macro: dict[int, list[Tensor]] = field(default_factory=dict)  # means over classes
+    pooled: dict[int, list[Tensor]] = field(default_factory=dict)  # all classes of a client in one ranking
+    roc_curves: list[Tensor] = field(default_factory=list)
+
+
+def compute_adversary_metrics(
+    scores_by_client: Mapping[str, MembershipScores], adversary: int, *, with_pooled: bool = True
+) -> AdversaryMetrics:
+    """Rank the candidates of each class, and those of all classes (permuted within each class)."""
+    metrics = AdversaryMetrics()
+    for scores in scores_by_client.values():
+        candidates, memberships, mask = scores.candidates, scores.candidates.memberships, scores.candidates.mask
+        pooled_classes = torch.arange(len(candidates.classes)).repeat_interleave(mask.sum(1))
+        pooled_memberships = (memberships if with_pooled else memberships[..., :1]).flatten(0, 1)[mask.flatten()]
+        size = max(1, CHUNK_SIZE // memberships.numel())
+        for start in range(0, len(scores.rounds), size):
+            part = slice(start, start + size)
+            rounds, has_prototype = scores.rounds[part], scores.has_prototype[part]
+            tables = scores.values[part, adversary][:, candidates.rows_by_class]
+            ranking = Ranking(tables.flatten(0, 1), memberships.repeat(len(rounds), 1, 1), mask.repeat(len(rounds), 1))
+            by_round = ranking.metrics().unflatten(0, (len(rounds), -1))
+            for round, values, present in zip(rounds, by_round, has_prototype, strict=True):
+                metrics.macro.setdefault(round, []).append(values[present].mean(0))
+            pooled = Ranking(  # one problem per round; classes without a prototype are masked
+                tables.flatten(1)[:, mask.flatten()],
+                pooled_memberships.expand(len(rounds), -1, -1),
+                has_prototype[:, pooled_classes],
+            )
+            if with_pooled:
+                for round, values in zip(rounds, pooled.metrics(), strict=True):
+                    metrics.pooled.setdefault(round, []).append(values)
+            metrics.roc_curves.append(pooled.roc_curves().mean(0))
+    return metrics
+
+
+def membership_result(scores_by_client: Mapping[str, MembershipScores]) -> dict[str, Any]:
+    """All metrics of all adversaries, for the record.
+
+    The rounds have the true metrics, of each client and as means. `likelihood` is not pooled.
+    """
+    metrics: dict[str, AdversaryMetrics] = {}
+    if scores_by_client:
+        metrics["distance"] = compute_adversary_metrics(scores_by_client, 0)
+        if all(scores.values.shape[1] > 1 for scores in scores_by_client.values()):
+            total = {name: scores.sum_over_rounds() for name, scores in scores_by_client.items()}
+            metrics["likelihood"] = compute_adversary_metrics(scores_by_client, 1, with_pooled=False)
+            metrics["accumulated"] = compute_adversary_metrics(total, 0)
+    non_members = [
+        count for scores in scores_by_client.values() for count in scores.candidates.non_member_counts.tolist()
+    ]
+    too_few = sum(count < MIN_NON_MEMBERS for count in non_members)
+    note = f"fewer than {MIN_NON_MEMBERS} non-members in {too_few} of {len(non_members)} classes: meaningless there"
+    adversaries = {
+        name: {
+            "summary": summarise_membership(each.macro, note if too_few else None),
+            "pooled": summarise_membership(each.pooled, None) if each.pooled else {},
+            "roc": torch.stack(each.roc_curves).mean(0).tolist(),
+        }
+        for name, each in metrics.items()
+    }
+    rounds = []
+    for round in sorted({round for scores in scores_by_client.values() for round in scores.rounds}):
+        clients = [name for name, scores in scores_by_client.items() if round in scores.rounds]
+        of_round = {name: metrics[name].macro[round] for name in ADVERSARIES if name in metrics}
+        rounds.append(
+            {
+                "round": round,
+                "mean": {name: _metrics_to_dict(torch.stack(values).mean(0)[0]) for name, values in of_round.items()},
+                "clients": {
+                    client: {name: _metrics_to_dict(values[index][0]) for name, values in of_round.items()}
+                    for index, client in enumerate(clients)
+                },
+            }
+        )
+    distance = adversaries.pop("distance", {"summary": {}, "pooled": {}, "roc": []})
+    return {
+        "rounds": rounds,
+        **distance,
+        "stronger": adversaries,
+        "non_members": {"smallest": min(non_members, default=0), "classes": len(non_members), "too_few": too_few},
+    }
+
+
+def _metrics_to_dict(values: Float[Tensor, "5"]) -> dict[str, float]:
+    return dict(zip(MEMBERSHIP_METRICS, values.tolist(), strict=True))
+
+
+def summarise_membership(metrics_by_round: Mapping[int, list[Tensor]], note: str | None) -> dict[str, Any]:
+    """For every metric: mean and std over rounds, null value, and the difference with its 95 % interval.
+
+    The interval has the width of the null distribution: without a leak it covers 0 in 19 of 20 runs.
+    """
+    table = torch.stack([torch.stack(clients).mean(0) for clients in metrics_by_round.values()])
+    means, stds = table.mean(0), table[:, 0].std(0, correction=0)
+    nulls, null_stds = means[1:].mean(0), means[1:].std(0)
+    summary: dict[str, Any] = {}
+    for column, metric in enumerate(MEMBERSHIP_METRICS):
+        mean, null = float(means[0, column]), float(nulls[column])
+        half_width = T_95 * float(null_stds[column]) * math.sqrt(1 + 1 / (len(means) - 1))
+        summary[metric] = {
+            "mean": mean,
+            "std": float(stds[column]),
+            "null": null,
+            "corrected": mean - null,
+            "low": mean - null - half_width,
+            "high": mean - null + half_width,
+        }
+        if note is not None and metric in TPR_METRICS:
+            summary[metric]["note"] = note
+    return summary

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Protocol, runtime_checkable
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -26,68 +26,29 @@ _MAX_PIXEL = 255.0  # backbones take images from 0 to 255
 _BLOCK_LAYERS = {"expand_conv": "bn0", "depthwise_conv": "bn1", "project_conv": "bn2"}
 
 
-@runtime_checkable
-class InputSpace(Protocol):
-    """A set of inputs, parametrised by unconstrained variables."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one variable."""
-        ...
-
-    @property
-    def contains_images(self) -> bool:
-        """Whether the inputs are images."""
-        ...
-
-    def decode(self, variables: Float[Tensor, "b *shape"]) -> Float[Tensor, "b *shape"]:
-        """The inputs of these variables."""
-        ...
-
-    def public_features(self, inputs: Float[Tensor, "b *shape"]) -> Float[Tensor, "b d"]:
-        """Features under the frozen, public encoder."""
-        ...
-
-    def personal_features(self, inputs: Float[Tensor, "b *shape"], encoder: PersonalEncoder) -> Float[Tensor, "b d"]:
-        """Features under a client's own encoder."""
-        ...
-
-    def total_variation(self, inputs: Float[Tensor, "b *shape"]) -> Float[Tensor, " b"]:
-        """The penalty for unnatural inputs."""
-        ...
-
-    def to(self, device: str) -> "InputSpace":
-        """The same space on another device."""
-        ...
-
-
 class ImageSpace:
-    """Images with values in [0, 1], as `(tanh w + 1)/2`."""
+    """Images with values in [0, 1], as `(tanh w + 1)/2` of unconstrained variables w."""
 
     contains_images = True
 
     def __init__(self, backbone: Backbone, projection: FrozenProjection) -> None:
-        self.shape = (3, backbone.pixels, backbone.pixels)
+        self.shape: tuple[int, ...] = (3, backbone.pixels, backbone.pixels)
         self.backbone, self.projection = backbone, projection
 
     def decode(self, variables: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
-        """The images of these variables."""
         return (variables.tanh() + 1) / 2
 
     def public_features(self, inputs: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b d"]:
         """The backbone with its own normalisation, then the frozen projection."""
-        features: Tensor = self.projection(self._backbone_features(inputs))
+        features: Tensor = self.projection(self.backbone.features(_MAX_PIXEL * inputs))
         return features
 
     def personal_features(self, inputs: Float[Tensor, "b 3 h w"], encoder: PersonalEncoder) -> Float[Tensor, "b d"]:
         """Features with adapters after the projection, or inside the backbone."""
-        pooled = self._backbone_features(inputs)
+        pooled = self.backbone.features(_MAX_PIXEL * inputs)
         encoder_inputs = _MAX_PIXEL * inputs if isinstance(encoder, BlockAdapterEncoder) else pooled
         features: Tensor = encoder(self.projection(pooled), encoder_inputs)
         return features
-
-    def _backbone_features(self, inputs: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b p"]:
-        return self.backbone.features(_MAX_PIXEL * inputs)
 
     def total_variation(self, inputs: Float[Tensor, "b 3 h w"]) -> Float[Tensor, " b"]:
         """Mean absolute difference of vertical neighbours, plus that of horizontal neighbours."""
@@ -107,14 +68,12 @@ class EmbeddingSpace:
     contains_images = False
 
     def __init__(self, dim: int) -> None:
-        self.shape = (dim,)
+        self.shape: tuple[int, ...] = (dim,)
 
     def decode(self, variables: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        """The identity."""
         return variables
 
     def public_features(self, inputs: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        """The identity."""
         return inputs
 
     def personal_features(self, inputs: Float[Tensor, "b d"], encoder: PersonalEncoder) -> Float[Tensor, "b d"]:
@@ -136,6 +95,9 @@ class EmbeddingSpace:
         return self
 
 
+InputSpace: TypeAlias = ImageSpace | EmbeddingSpace
+
+
 def attack_input_space(frozen_encoder: FrozenEncoder | None, dim: int) -> InputSpace:
     """Images where the client's samples are images; otherwise the public features of `dim` dimensions."""
     if frozen_encoder is None or not frozen_encoder.backbone.pixels:
@@ -144,7 +106,7 @@ def attack_input_space(frozen_encoder: FrozenEncoder | None, dim: int) -> InputS
 
 
 @cache  # one space for all clients of an architecture
-def _image_space(frozen_encoder: FrozenEncoder) -> InputSpace:
+def _image_space(frozen_encoder: FrozenEncoder) -> ImageSpace:
     return ImageSpace(fold_batch_norms(frozen_encoder.backbone), frozen_encoder.projection)
 
 
@@ -167,6 +129,7 @@ def adversary_feature_map(client: Client, space: InputSpace, adversary_encoder: 
     return lambda inputs: space.personal_features(inputs, encoder).to(device)
 
 
+@torch.no_grad()
 def fold_batch_norms(backbone: Backbone) -> Backbone:
     """A copy of an EfficientNet-Lite with batch normalisation folded into the convolutions.
 
@@ -175,27 +138,21 @@ def fold_batch_norms(backbone: Backbone) -> Backbone:
     if not isinstance(backbone.network, EfficientNetLite):
         return backbone
     network = copy.deepcopy(backbone.network)
-    _fold_layer(network, "conv_stem", "bn0")
-    _fold_layer(network, "conv_head", "bn1")
+    layers: list[tuple[nn.Module, str, str]] = [(network, "conv_stem", "bn0"), (network, "conv_head", "bn1")]
     for block in network.blocks:
-        for convolution, normalisation in _BLOCK_LAYERS.items():
-            if convolution in dict(block.named_children()):
-                _fold_layer(block, convolution, normalisation)
+        children = dict(block.named_children())
+        layers += [(block, *pair) for pair in _BLOCK_LAYERS.items() if pair[0] in children]
+    for parent, convolution, normalisation in layers:
+        filters, norm = parent.get_submodule(convolution), parent.get_submodule(normalisation)
+        if not isinstance(filters, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):
+            raise InvalidInput(f"expected a convolution and its batch normalisation, got {filters} and {norm}")
+        if norm.running_var is None or norm.running_mean is None:
+            raise InvalidInput("expected batch statistics to fold, got none; load the network's weights first")
+        factor = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+        filters.weight.mul_(factor[:, None, None, None])
+        filters.bias = nn.Parameter(norm.bias - norm.running_mean * factor, requires_grad=False)
+        setattr(parent, normalisation, nn.Identity())
     for weight in network.parameters():
         if weight.dim() == 4:
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
     return replace(backbone, network=network.requires_grad_(False))
-
-
-@torch.no_grad()
-def _fold_layer(parent: nn.Module, convolution: str, normalisation: str) -> None:
-    """Scale the filters, add a bias, and replace the normalisation by the identity."""
-    filters, norm = parent.get_submodule(convolution), parent.get_submodule(normalisation)
-    if not isinstance(filters, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d):
-        raise InvalidInput(f"expected a convolution and its batch normalisation, got {filters} and {norm}")
-    if norm.running_var is None or norm.running_mean is None:
-        raise InvalidInput("expected batch statistics to fold, got none; load the network's weights first")
-    factor = norm.weight / torch.sqrt(norm.running_var + norm.eps)
-    filters.weight.mul_(factor[:, None, None, None])
-    filters.bias = nn.Parameter(norm.bias - norm.running_mean * factor, requires_grad=False)
-    setattr(parent, normalisation, nn.Identity())

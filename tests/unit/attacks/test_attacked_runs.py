@@ -10,8 +10,15 @@ import pytest
 import torch
 
 from tests.unit.federation.conftest import timeless, tiny
-from vpdr.attacks import ATTACKS, AttackConfig, AttackContext, parse_attack_config
-from vpdr.attacks.run import AttackCallbacks, AttackFactory, attack_finished_run
+from vpdr.attacks import (
+    ATTACKS,
+    AttackCallbacks,
+    AttackConfig,
+    AttackContext,
+    AttackFactory,
+    attack_finished_run,
+    parse_attack_config,
+)
 from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.federation import Callbacks, RoundUploads, RunOptions, build, run_federation, simulate

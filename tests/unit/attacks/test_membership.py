@@ -4,8 +4,16 @@ import pytest
 import torch
 
 from tests.unit.attacks.attack_cases import gaussian_shard
-from vpdr.attacks.membership import CandidateFeatures, fit_covariance, membership_log_ratios, negative_distance
-from vpdr.attacks.membership_metrics import MAX_CANDIDATES, MembershipScores, membership_result, sample_candidates
+from vpdr.attacks.membership import (
+    MAX_CANDIDATES,
+    CandidateFeatures,
+    MembershipScores,
+    fit_covariance,
+    membership_log_ratios,
+    membership_result,
+    negative_distance,
+    sample_candidates,
+)
 from vpdr.client import Samples, Shard
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import precision_recall_curve, roc_auc_score, roc_curve
 
-from vpdr.attacks.membership_metrics import MEMBERSHIP_METRICS, Ranking, permuted_memberships
+from vpdr.attacks.membership import MEMBERSHIP_METRICS, Ranking, permuted_memberships
 from vpdr.rng import Streams
 
 
