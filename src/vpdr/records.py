@@ -248,7 +248,7 @@ def rounds_csv(record: Mapping[str, Any]) -> str:
     """One line per round and client, one column per metric."""
     return rows_as_csv(
         [
-            {"round": each["round"], "client": client, **_flatten(metrics)}
+            {"round": each["round"], "client": client, **flatten(metrics)}
             for each in record["rounds"]
             for client, metrics in each["clients"].items()
         ]
@@ -265,10 +265,11 @@ def rows_as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with keys such as `section.key`."""
     flat: dict[str, Any] = {}
     for key, value in content.items():
-        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 

@@ -6,32 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vpdr.privacy import ChargePurpose, GuaranteeLevel, NoiseOrigin
-from vpdr.report.figures import CaptionedFigure
-from vpdr.report.format import (
-    DASH,
-    METRIC_SENTENCES,
-    NOTHING_RELEASED,
-    count_noun,
-    four_digits,
-    join_and,
-    level_label,
-    method_name,
-    points_with_interval,
-    range_noun,
-    short_number,
-    three_digits,
-)
-from vpdr.report.stats import (
-    ALL_CLASSES,
-    NEAREST_PROTOTYPE,
-    Record,
-    RecordsByMethod,
-    has_private_release,
-    has_release,
-    paired_difference,
-    same_scopes,
-    sign_of_interval,
-)
+from vpdr.report import format as fmt
+from vpdr.report import stats
+from vpdr.report.format import METRIC_SENTENCES, count_noun, join_and, level_label
+from vpdr.report.stats import ALL_CLASSES, NEAREST_PROTOTYPE, Record, RecordsByMethod, has_private_release
 from vpdr.report.tables import Table
 
 SettingSummaries = Mapping[str, Any]  # by setting, as returned by summarise_runs
@@ -49,8 +27,7 @@ class BaselineComparison:
 
     @property
     def text(self) -> str:
-        """The method with its difference."""
-        return f"{self.method} {points_with_interval(self.difference)}"
+        return f"{self.method} {fmt.points_with_interval(self.difference)}"
 
 
 def compare_with_baseline(
@@ -59,17 +36,17 @@ def compare_with_baseline(
     """All methods that released something, either those under a budget or those without privacy."""
     comparisons = []
     for method, summary in setting["methods"].items():
-        difference = paired_difference(setting, method, baseline, metric)
+        difference = stats.paired_difference(setting, method, baseline, metric)
         privacy = summary["privacy"]
-        if difference and has_release(privacy) and has_private_release(privacy) is private_methods:
+        if difference and stats.has_release(privacy) and has_private_release(privacy) is private_methods:
             name = method if private_methods else f"“{method}”"  # a method may be called none
-            comparisons.append(BaselineComparison(name, difference, sign_of_interval(difference)))
+            comparisons.append(BaselineComparison(name, difference, stats.sign_of_interval(difference)))
     return comparisons
 
 
 def metrics_to_compare(setting: Mapping[str, Any]) -> dict[str, str]:
     """The metrics with their names in sentences; own and all classes once if they are the same."""
-    if not same_scopes(setting):
+    if not stats.same_scopes(setting):
         return METRIC_SENTENCES
     return {
         ALL_CLASSES: f"{METRIC_SENTENCES[ALL_CLASSES]} (which every client holds here)",
@@ -85,29 +62,26 @@ def headline(summary: SettingSummaries, baseline: str | None) -> str:
     for name, setting in summary.items():
         for metric in metrics_to_compare(setting):
             predictor = SHARED_PROTOTYPE if metric == NEAREST_PROTOTYPE else OWN_PREDICTOR
-            results = compare_with_baseline(setting, baseline, metric, private_methods=True)
-            comparisons[predictor] += [(name, each) for each in results]
+            against_baseline = compare_with_baseline(setting, baseline, metric, private_methods=True)
+            comparisons[predictor] += [(name, each) for each in against_baseline]
     if not any(comparisons.values()):
         return f"No private method was compared with {baseline}."
     if all(each.sign is None for results in comparisons.values() for _, each in results):
         return f"With one seed, differences to {baseline} cannot be told from chance: none is claimed."
-    counts = [_count_outcomes(name, results) for name, results in comparisons.items() if results]
+    counts = []
+    for predictor, results in comparisons.items():
+        if not results:
+            continue
+        better = [f"{each.method} in {name}" if name else each.method for name, each in results if each.sign == 1]
+        worse = sum(each.sign == -1 for _, each in results)
+        names = f" ({join_and(list(dict.fromkeys(better)))})" if better else ""
+        counts.append(
+            f"with {predictor}, {len(better)} of {len(results)} comparisons came out better{names} and {worse} worse "
+            f"with an interval that excludes zero; in {len(results) - len(better) - worse} there is {NO_DIFFERENCE}"
+        )
     return (
         f"Private methods against {baseline}: {'; '.join(counts)}. "
         "About one in twenty intervals excludes zero by chance alone."
-    )
-
-
-def _count_outcomes(predictor: str, comparisons: list[tuple[str, BaselineComparison]]) -> str:
-    better = [
-        f"{each.method} in {setting}" if setting else each.method for setting, each in comparisons if each.sign == 1
-    ]
-    worse = sum(each.sign == -1 for _, each in comparisons)
-    undecided = len(comparisons) - len(better) - worse
-    names = f" ({join_and(list(dict.fromkeys(better)))})" if better else ""
-    return (
-        f"with {predictor}, {len(better)} of {len(comparisons)} comparisons came out better{names} and "
-        f"{worse} worse with an interval that excludes zero; in {undecided} there is {NO_DIFFERENCE}"
     )
 
 
@@ -115,20 +89,33 @@ def finding_sentences(setting: Mapping[str, Any], baseline: str | None) -> Itera
     """The findings of one setting."""
     for metric, name in metrics_to_compare(setting).items():
         private, public = (
-            _describe_comparisons(
-                compare_with_baseline(setting, baseline, metric, private_methods=private_methods), baseline
-            )
-            for private_methods in (True, False)
+            _describe_comparisons(setting, baseline, metric, private_methods=private) for private in (True, False)
         )
         parts = [private] if private else []
         parts += [f"Without privacy: {public}"] if public else []
         if parts:
             yield f"{name}: {'. '.join(parts)}."
-    yield from _noise_sentences(setting)
-    yield from _selection_sentences(setting)
+    noisy = []  # the noise is stronger than the released signal
+    selections: dict[str, list[str]] = {"more often than": [], "less often than": [], "about as often as": []}
+    for method, summary in setting["methods"].items():
+        ratio, overlap, chance = (summary["metrics"].get(name) for name in ("noise_to_signal", "overlap", "chance"))
+        if ratio and has_private_release(summary["privacy"]) and ratio["mean"] > 1:
+            noisy.append(f"{method} ({fmt.three_digits(ratio['mean'])})")
+        if overlap and chance and overlap["low"] is not None:
+            above, below = overlap["low"] > chance["mean"], overlap["high"] < chance["mean"]
+            words = "more often than" if above else "less often than" if below else "about as often as"
+            selections[words].append(f"{method} ({overlap['mean']:.2f}, chance {chance['mean']:.2f})")
+    if noisy:
+        yield f"The noise is stronger than the released signal (ratio above 1) for {join_and(noisy)}."
+    parts = [f"{words} chance for {join_and(members)}" for words, members in selections.items() if members]
+    if parts:
+        yield f"The selected dimensions are the true ones {'; '.join(parts)}."
 
 
-def _describe_comparisons(comparisons: list[BaselineComparison], baseline: str | None) -> str:
+def _describe_comparisons(
+    setting: Mapping[str, Any], baseline: str | None, metric: str, *, private_methods: bool
+) -> str:
+    comparisons = compare_with_baseline(setting, baseline, metric, private_methods=private_methods)
     if comparisons and all(each.sign is None for each in comparisons):
         return "one seed, so nothing can be told from chance"
     groups = {
@@ -139,37 +126,12 @@ def _describe_comparisons(comparisons: list[BaselineComparison], baseline: str |
     return "; ".join(f"{name}: {join_and(members)}" for name, members in groups.items() if members)
 
 
-def _noise_sentences(setting: Mapping[str, Any]) -> Iterator[str]:
-    ratios = {
-        method: summary["metrics"]["noise_to_signal"]["mean"]
-        for method, summary in setting["methods"].items()
-        if has_private_release(summary["privacy"]) and "noise_to_signal" in summary["metrics"]
-    }
-    above_one = [f"{method} ({three_digits(ratio)})" for method, ratio in ratios.items() if ratio > 1]
-    if above_one:
-        yield f"The noise is stronger than the released signal (ratio above 1) for {join_and(above_one)}."
-
-
-def _selection_sentences(setting: Mapping[str, Any]) -> Iterator[str]:
-    """Whether the selected dimensions are the true ones more often than by chance."""
-    groups: dict[str, list[str]] = {"more often than": [], "less often than": [], "about as often as": []}
-    for method, summary in setting["methods"].items():
-        overlap, chance = (summary["metrics"].get(name) for name in ("overlap", "chance"))
-        if overlap and chance and overlap["low"] is not None:
-            above, below = overlap["low"] > chance["mean"], overlap["high"] < chance["mean"]
-            words = "more often than" if above else "less often than" if below else "about as often as"
-            groups[words].append(f"{method} ({overlap['mean']:.2f}, chance {chance['mean']:.2f})")
-    parts = [f"{words} chance for {join_and(members)}" for words, members in groups.items() if members]
-    if parts:
-        yield f"The selected dimensions are the true ones {'; '.join(parts)}."
-
-
 def describe_comparison(summary: SettingSummaries, baseline: str | None, seeds: int, records: Sequence[Record]) -> str:
     """How many methods, settings, seeds and runs there are, and how methods are compared."""
     methods = dict.fromkeys(method for setting in summary.values() for method in setting["methods"])
     runs = sum(len(each["seeds"]) for setting in summary.values() for each in setting["methods"].values())
-    rounds = range_noun([len(record["rounds"]) for record in records], "round")
-    clients = range_noun([len(record["clients"]) for record in records], "client")
+    rounds = fmt.range_noun([len(record["rounds"]) for record in records], "round")
+    clients = fmt.range_noun([len(record["clients"]) for record in records], "client")
     text = (
         f"{count_noun(len(methods), 'method')} in {count_noun(len(summary), 'setting')} with "
         f"{count_noun(seeds, 'seed')}: {count_noun(runs, 'run')} of {rounds} with {clients}."
@@ -185,7 +147,6 @@ def describe_comparison(summary: SettingSummaries, baseline: str | None, seeds: 
 
 # What the guarantee of each method covers, and the ledgers of a run, as data for the report.
 
-
 PrivacyStatement = Mapping[str, Any]  # the entry "privacy" of a record
 
 LEVEL_MEANINGS: dict[str, str] = {
@@ -193,7 +154,7 @@ LEVEL_MEANINGS: dict[str, str] = {
     GuaranteeLevel.CONDITIONAL: "holds only if the personal encoder is taken as fixed, as if not trained on the data.",
     GuaranteeLevel.AS_PUBLISHED: "the claim of the paper; the sensitivity behind it is not a bound.",
     GuaranteeLevel.NONE: "the prototypes went out as they were; no finite ε describes them.",
-    NOTHING_RELEASED: "no client sent anything, so that there is nothing to protect.",
+    fmt.NOTHING_RELEASED: "no client sent anything, so that there is nothing to protect.",
 }
 SEEDED_NOISE = (
     "from the seed: whoever knows it can repeat the noise, so that this is a simulation and not a private run"
@@ -201,33 +162,27 @@ SEEDED_NOISE = (
 SYSTEM_NOISE = "from the operating system: nobody can repeat it"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GuaranteeSection:
-    """The content of the section on guarantees."""
-
-    is_simulation: bool
-    table: Table
-    levels: Mapping[str, str]
-    figures: Sequence[CaptionedFigure]
-    caveats: Sequence[str]
-    terms: Mapping[str, Mapping[str, str | Sequence[str]]]
-
-
-def guarantee_section(settings: Mapping[str, RecordsByMethod], figures: Sequence[CaptionedFigure]) -> GuaranteeSection:
+def guarantee_section(settings: Mapping[str, RecordsByMethod]) -> dict[str, Any]:
     """All privacy statements, the meaning of their levels, and what none of them covers."""
     statements = statements_by_method(settings)
     levels = {level_label(privacy) for privacy in statements.values()}
     rows = [[name, level_label(privacy), privacy["sentence"]] for name, privacy in statements.items()]
-    return GuaranteeSection(
-        is_simulation=any(
+    caveats: dict[str, list[str]] = {}  # every caveat once, with the methods that it concerns
+    for name, privacy in statements.items():
+        for caveat in privacy["not_covered"]:
+            caveats.setdefault(caveat, []).append(name)
+    return {
+        "is_simulation": any(
             privacy["noise"] == NoiseOrigin.SEEDED and has_private_release(privacy) for privacy in statements.values()
         ),
-        table=Table.from_texts(["Method", "Guarantee", "Statement"], rows),
-        levels={level: meaning for level, meaning in LEVEL_MEANINGS.items() if level in levels},
-        figures=figures,
-        caveats=caveats(statements),
-        terms={f"{name}: {level_label(p)}": statement_terms(p) for name, p in statements.items()},
-    )
+        "table": Table.from_texts(["Method", "Guarantee", "Statement"], rows),
+        "levels": {level: meaning for level, meaning in LEVEL_MEANINGS.items() if level in levels},
+        "caveats": [
+            caveat if len(names) == len(statements) else f"{caveat} ({', '.join(names)})"
+            for caveat, names in caveats.items()
+        ],
+        "terms": {f"{name}: {level_label(p)}": statement_terms(p) for name, p in statements.items()},
+    }
 
 
 def statements_by_method(settings: Mapping[str, RecordsByMethod]) -> dict[str, PrivacyStatement]:
@@ -239,7 +194,7 @@ def statements_by_method(settings: Mapping[str, RecordsByMethod]) -> dict[str, P
             key = json.dumps({**privacy, "epsilon_spent": f"{_epsilon_spent(privacy):.4g}"}, sort_keys=True)
             groups.setdefault(method, {}).setdefault(key, (privacy, []))[1].append(setting)
     return {
-        method_name(method) + (f" ({', '.join(names)})" if len(statements) > 1 else ""): privacy
+        fmt.method_name(method) + (f" ({', '.join(names)})" if len(statements) > 1 else ""): privacy
         for method, statements in groups.items()
         for privacy, names in statements.values()
     }
@@ -247,18 +202,6 @@ def statements_by_method(settings: Mapping[str, RecordsByMethod]) -> dict[str, P
 
 def _epsilon_spent(privacy: PrivacyStatement) -> float:
     return float("inf") if privacy["epsilon_spent"] is None else float(privacy["epsilon_spent"])
-
-
-def caveats(statements: Mapping[str, PrivacyStatement]) -> list[str]:
-    """Every caveat once, with the methods that it concerns unless it concerns all."""
-    concerned: dict[str, list[str]] = {}
-    for name, privacy in statements.items():
-        for caveat in privacy["not_covered"]:
-            concerned.setdefault(caveat, []).append(name)
-    return [
-        caveat if len(names) == len(statements) else f"{caveat} ({', '.join(names)})"
-        for caveat, names in concerned.items()
-    ]
 
 
 def statement_terms(privacy: PrivacyStatement) -> dict[str, str | Sequence[str]]:
@@ -279,9 +222,9 @@ def statement_terms(privacy: PrivacyStatement) -> dict[str, str | Sequence[str]]
         "Events": events or "none",
         "Releases by client": releases,
         "Steps of private training": steps or "none",
-        "ε budget": short_number(privacy["epsilon_budget"]) if has_private_release(privacy) else DASH,
-        "ε spent": DASH if spent is None else f"{four_digits(spent)} (the client that spent most)",
-        "δ": short_number(privacy["delta"]),
+        "ε budget": fmt.short_number(privacy["epsilon_budget"]) if has_private_release(privacy) else fmt.DASH,
+        "ε spent": fmt.DASH if spent is None else f"{fmt.four_digits(spent)} (the client that spent most)",
+        "δ": fmt.short_number(privacy["delta"]),
         "Noise": noise if has_private_release(privacy) else "none was added",
         "Not covered": privacy["not_covered"],
     }
@@ -292,30 +235,21 @@ def ledger_tables(record: Record) -> dict[str, Table]:
     spent = {each["round"]: each["clients"] for each in record["rounds"]}
     tables = {}
     for client, ledger in record["ledgers"].items():
-        rows = [
-            [
-                str(entry["round"]),
-                _events_text(entry),
-                ", ".join(f"{key} {value}" for key, value in entry["terms"].items()),
-                four_digits(spent.get(entry["round"], {}).get(client, {}).get("epsilon")),
-            ]
-            for entry in ledger["entries"]
-        ]
-        count = sum(_purpose(entry) == ChargePurpose.RELEASE for entry in ledger["entries"])
+        rows, count = [], 0
+        for entry in ledger["entries"]:
+            texts = []
+            for event in entry["events"]:
+                numbers = [
+                    f"{key} {fmt.four_digits(value)}" for key, value in event.items() if isinstance(value, float)
+                ]
+                texts.append(" ".join([event["kind"], *numbers]))
+            purpose = entry.get("purpose", ChargePurpose.RELEASE)  # records of older versions have releases only
+            is_release = purpose == ChargePurpose.RELEASE
+            count += is_release
+            terms = ", ".join(f"{key} {value}" for key, value in entry["terms"].items())
+            epsilon = spent.get(entry["round"], {}).get(client, {}).get("epsilon")
+            events = "; ".join(texts) if is_release else f"{purpose}: {'; '.join(texts)}"
+            rows.append([str(entry["round"]), events, terms, fmt.four_digits(epsilon)])
         table = Table.from_texts(["Round", "Events", "Terms", "ε spent so far"], rows)
         tables[f"{client}: {count_noun(count, 'release')}"] = table
     return tables
-
-
-def _events_text(entry: Mapping[str, Any]) -> str:
-    texts = []
-    for event in entry["events"]:
-        numbers = [f"{key} {four_digits(value)}" for key, value in event.items() if isinstance(value, float)]
-        texts.append(" ".join([event["kind"], *numbers]))
-    text, purpose = "; ".join(texts), _purpose(entry)
-    return text if purpose == ChargePurpose.RELEASE else f"{purpose}: {text}"
-
-
-def _purpose(entry: Mapping[str, Any]) -> str:
-    """The purpose of a charge; records of older versions have releases only."""
-    return str(entry.get("purpose", ChargePurpose.RELEASE))

@@ -4,7 +4,7 @@ Missing values are a dash. Records and tables keep the raw numbers, so nothing h
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vpdr.report.stats import ALL_CLASSES, FUSED, NEAREST_PROTOTYPE, OWN_CLASSES, ZERO_TOLERANCE, has_release
@@ -57,35 +57,30 @@ DIGITS_BY_UNIT = {"%": 2, "ms": 2, "": 4, "ε": 4, "of R": 3}
 
 def percent(fraction: float | None, digits: int = 1) -> str:
     """A fraction in per cent: `67.5`."""
-    if fraction is None or math.isnan(fraction):
+    return DASH if fraction is None or math.isnan(fraction) else f"{100 * fraction:.{digits}f}"
+
+
+def mean_with_half_width(interval: Interval | None, mean_text: Callable[[float], str] = percent) -> str:
+    """A mean, in per cent if not said otherwise, with half of its interval: `67.5 ± 14.8`."""
+    if not interval:
         return DASH
-    return f"{100 * fraction:.{digits}f}"
+    mean, half = mean_text(interval["mean"]), half_width(interval)
+    return mean if half is None else f"{mean} ± {percent(half)}"
 
 
-def percent_with_half_width(interval: Interval | None) -> str:
-    """A mean in per cent with half of its interval: `67.5 ± 14.8`."""
-    return _with_half_width(percent(interval["mean"]), interval) if interval else DASH
-
-
-def points_with_half_width(interval: Interval | None) -> str:
-    """A difference in percentage points with half of its interval: `−4.2 ± 10.8`."""
-    return _with_half_width(signed_one_decimal(100 * interval["mean"]), interval) if interval else DASH
+def signed_points(fraction: float) -> str:
+    """A difference in percentage points: `−4.2`."""
+    return signed_one_decimal(100 * fraction)
 
 
 def points_with_interval(interval: Interval | None) -> str:
     """A difference in percentage points with its interval: `−4.2 (−15.0 to +6.5)`."""
     if not interval:
         return DASH
-    mean = signed_one_decimal(100 * interval["mean"])
+    mean = signed_points(interval["mean"])
     if interval["low"] is None:
         return mean
-    low, high = (signed_one_decimal(100 * interval[end]) for end in ("low", "high"))
-    return f"{mean} ({low} to {high})"
-
-
-def _with_half_width(mean: str, interval: Interval) -> str:
-    half = half_width(interval)
-    return mean if half is None else f"{mean} ± {percent(half)}"
+    return f"{mean} ({signed_points(interval['low'])} to {signed_points(interval['high'])})"
 
 
 def half_width(interval: Interval) -> float | None:
@@ -126,13 +121,6 @@ def attack_metric(value: float | None) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def fraction_with_chance(value: float | None, chance: float | None) -> str:
-    """A fraction with the fraction expected by chance: `0.31 (0.20)`."""
-    if value is None:
-        return DASH
-    return f"{value:.2f} ({DASH if chance is None else f'{chance:.2f}'})"
-
-
 def number_in_unit(value: float | None, unit: str) -> str:
     """A number with the decimals of its unit; one decimal from 1000 on."""
     if value is None:
@@ -151,9 +139,7 @@ def mean_in_unit(interval: Interval | None, unit: str) -> str:
 
 def signed_in_unit(value: float | None, unit: str) -> str:
     """A difference with its sign."""
-    if value is None:
-        return DASH
-    return ("+" if value > 0 else "") + number_in_unit(value, unit)
+    return ("+" if value is not None and value > 0 else "") + number_in_unit(value, unit)
 
 
 def difference_in_unit(interval: Interval | None, unit: str) -> str:

@@ -2,42 +2,18 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vpdr.config import Experiment
 from vpdr.io import dump_toml, json_bytes, write_atomically
-from vpdr.records import RECONSTRUCTIONS_DIR, ReconstructionStore, file_mode
-from vpdr.report.figures import (
-    CaptionedFigure,
-    MethodStyles,
-    accuracy_figures,
-    budget_figures,
-    captioned_figure,
-    inline_svg,
-    method_styles,
-    noise_figures,
-    plot_roc,
-    plot_single_run,
-)
-from vpdr.report.findings import describe_comparison, finding_sentences, guarantee_section, headline, ledger_tables
+from vpdr.records import RECONSTRUCTIONS_DIR, ReconstructionStore, file_mode, flatten
+from vpdr.report import figures, findings, stats, tables
+from vpdr.report.figures import MethodStyles, captioned_figure
 from vpdr.report.format import ATTACK_TITLES, UNNAMED_METHOD, count_noun, duration, seeds_text
-from vpdr.report.stats import (
-    ALL_CLASSES,
-    SUMMARY_VERSION,
-    LabelledRun,
-    Record,
-    RecordsByMethod,
-    accuracy_curve,
-    group_by_setting,
-    noise_to_signal_ratios,
-    summarise_runs,
-)
-from vpdr.report.tables import Table, attack_notes, attack_table, comparison_table, final_accuracy_table
+from vpdr.report.stats import ALL_CLASSES, LabelledRun, Record, RecordsByMethod
 
 SECTION_LINKS = {"guarantee": "Guarantee", "plans": "Plans", "rerun": "Run it again", "glossary": "Glossary"}
 ACCURACY_NOTE = "Accuracies are means over clients and seeds ± half of the 95 % interval over seeds."
@@ -50,6 +26,7 @@ ADVERSARY_ENCODERS = {
     "assumption, stronger than any server.",
     "initial": "The adversary has the initial encoder, which everybody knows: what a server has.",
 }
+INFINITE_NOTE = "Releases whose noise-to-signal ratio is infinite, left out of its mean:"
 RECONSTRUCTIONS_CAPTION = "Reconstructions of the last attacked round: a row for each client, a column for each class."
 GLOSSARY = {
     "Own classes": "test samples of the classes that a client has trained on, the paper's protocol.",
@@ -74,6 +51,14 @@ GLOSSARY = {
     "Interval": "95 % t-interval over seeds; for a difference, over the differences at equal seeds.",
     "ε, δ": "what all releases of a client together may reveal about one sample; smaller is stricter.",
 }
+TEMPLATES = Environment(
+    loader=PackageLoader("vpdr.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 # Files
@@ -98,7 +83,8 @@ def write_attack_figures(attacks: Mapping[str, Any], directory: Path) -> None:
     if attacks.get("mia", {}).get("roc"):
         target = directory / RECONSTRUCTIONS_DIR
         target.mkdir(exist_ok=True)
-        svg = inline_svg(plot_roc(attacks["mia"]), "roc", "ROC curves of the membership attackers")
+        figure = figures.plot_roc(attacks["mia"])
+        svg = figures.inline_svg(figure, "roc", "ROC curves of the membership attackers")
         write_atomically(target / "roc.svg", svg.encode(), mode=0o600)
 
 
@@ -116,9 +102,9 @@ def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun],
     order = {(each.scenario, each.method): index for index, each in enumerate(experiment.method_configs)}
     runs = sorted(runs, key=lambda run: (order[run[0], run[1]], run[2]["seed"]))
     baseline, mode = experiment.baseline, file_mode(*(record for _, _, record in runs))
-    settings = summarise_runs(runs, baseline)
+    settings = stats.summarise_runs(runs, baseline)
     for setting, content in settings.items():
-        table = comparison_table(content, baseline)
+        table = tables.comparison_table(content, baseline)
         name = f"table-{setting}" if setting else "table"
         write_atomically(directory / f"{name}.csv", table.to_csv().encode(), mode=mode)
         write_atomically(directory / f"{name}.md", table.to_markdown().encode(), mode=mode)
@@ -126,7 +112,7 @@ def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun],
     write_atomically(directory / "report.html", page.encode(), mode=mode)
     summary = {
         "schema": "vpdr-summary",
-        "version": SUMMARY_VERSION,
+        "version": stats.SUMMARY_VERSION,
         "name": experiment.name,
         "title": experiment.title,
         "seeds": list(experiment.seeds),
@@ -138,39 +124,6 @@ def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun],
 
 
 # Pages
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResultsSection:
-    """The results of one setting of a comparison, or of one run."""
-
-    id: str
-    title: str
-    table: Table
-    figures: Sequence[CaptionedFigure]
-    changes: str = ""  # settings that differ from the other sections
-    findings: Sequence[str] = ()
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttackPart:
-    """One attack."""
-
-    title: str
-    description: str
-    table: Table
-    notes: Sequence[str]
-    roc: CaptionedFigure | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigPart:
-    """The resolved configuration of one method."""
-
-    title: str
-    changes: str  # settings that differ from the baseline
-    toml: str
 
 
 def comparison_page(
@@ -194,19 +147,38 @@ def comparison_page(
     Returns:
         The page; the same runs give the same bytes.
     """
-    settings = group_by_setting(runs)
+    settings = stats.group_by_setting(runs)
     baseline = baseline if any(baseline in methods for methods in settings.values()) else None
-    styles = method_styles(list(dict.fromkeys(method for _, method, _ in runs)), baseline)
+    styles = figures.method_styles(list(dict.fromkeys(method for _, method, _ in runs)), baseline)
     records = [record for _, _, record in runs]
-    results = [
-        _setting_section(f"setting-{index}", setting, settings, summary[setting], baseline, styles)
-        for index, setting in enumerate(settings)
-    ]
+    first_configs = {setting: next(iter(methods.values()))[0]["plan"] for setting, methods in settings.items()}
+    results = []
+    for index, (setting, methods) in enumerate(settings.items()):
+        id, content = f"setting-{index}", summary[setting]
+        ratios = {method: stats.noise_to_signal_ratios(records) for method, records in methods.items()}
+        infinite = [f"{m} {r.num_infinite} of {r.num_releases}" for m, r in ratios.items() if r.num_infinite]
+        note = f"{INFINITE_NOTE} {', '.join(infinite)}." if infinite else ""
+        results.append(
+            {
+                "id": id,
+                "title": f"Setting “{setting}”" if setting else "Results",
+                "changes": changed_settings(
+                    first_configs[setting], [config for name, config in first_configs.items() if name != setting]
+                ),
+                "findings": list(findings.finding_sentences(content, baseline)),
+                "table": tables.comparison_table(content, baseline),
+                "note": f"{ACCURACY_NOTE} {note}".strip(),
+                "figures": [
+                    *figures.accuracy_figures(content, methods, baseline, styles, id),
+                    *figures.noise_figures(methods, styles, id),
+                ],
+            }
+        )
     return _render(
         title=title,
-        description=describe_comparison(summary, baseline, len(seeds), records),
-        headline=headline(summary, baseline),
-        links={part.id: part.title for part in results} | SECTION_LINKS,
+        description=findings.describe_comparison(summary, baseline, len(seeds), records),
+        headline=findings.headline(summary, baseline),
+        links={part["id"]: part["title"] for part in results} | SECTION_LINKS,
         results=results,
         settings=settings,
         styles=styles,
@@ -226,19 +198,34 @@ def run_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
     Returns:
         The page; the same record gives the same bytes.
     """
-    runs, styles = {"": [record]}, method_styles([""], None)
+    runs, styles = {"": [record]}, figures.method_styles([""], None)
     rounds, clients = len(record["rounds"]), len(record["clients"])
-    figures = []
-    if accuracy_curve(record, ALL_CLASSES).rounds:
+    drawn = figures.noise_figures(runs, styles, "run")
+    if stats.accuracy_curve(record, ALL_CLASSES).rounds:
         caption = "Accuracy after each round; the thick line is the mean over clients."
-        figures.append(captioned_figure(plot_single_run(record), "rounds", caption))
-    results = ResultsSection(
-        id="results",
-        title="Results",
-        table=final_accuracy_table(record),
-        figures=[*figures, *noise_figures(runs, styles, "run")],
-    )
-    attacks = record.get("attacks", {})
+        drawn.insert(0, captioned_figure(figures.plot_single_run(record), "rounds", caption))
+    results = {
+        "id": "results",
+        "title": "Results",
+        "changes": "",
+        "findings": [],
+        "table": tables.final_accuracy_table(record),
+        "note": "",
+        "figures": drawn,
+    }
+    attacks = []
+    for kind, attack in record.get("attacks", {}).items():
+        attacked_rounds = ", ".join(str(each["round"]) for each in attack["rounds"])
+        caption = "ROC of the membership attackers: all classes of a client, mean over clients and rounds."
+        attacks.append(
+            {
+                "title": ATTACK_TITLES[kind],
+                "description": f"{ADVERSARY_ENCODERS[attack['phi']]} Rounds {attacked_rounds}.",
+                "table": tables.attack_table(attack),
+                "notes": [f"{note}." for note in tables.attack_notes(attack)],
+                "roc": captioned_figure(figures.plot_roc(attack), "roc", caption) if attack.get("roc") else None,
+            }
+        )
     attack_link = {"attacks": "Attacks"} if attacks else {}
     return _render(
         title=f"{record['name']}, seed {record['seed']}",
@@ -249,23 +236,10 @@ def run_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
         styles=styles,
         command="vpdr run plan.toml   # the file beside the record",
         records=[record],
-        attacks=[_attack_part(kind, attack) for kind, attack in attacks.items()],
-        reconstructions=sheets[-1] if "fsh" in attacks and sheets else None,
-        ledgers=ledger_tables(record),
+        attacks=attacks,
+        reconstructions=sheets[-1] if "fsh" in record.get("attacks", {}) and sheets else None,
+        ledgers=findings.ledger_tables(record),
     )
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("vpdr.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("report.html.j2")
 
 
 def _render(
@@ -279,104 +253,40 @@ def _render(
 ) -> str:
     """Fill the template; adds the sections that both pages have."""
     png = None if reconstructions is None else base64.b64encode(reconstructions).decode()
+    configs = []
+    for setting, methods in settings.items():
+        reference = [each[0]["plan"] for method, each in methods.items() if method == baseline]
+        for method, each in methods.items():
+            config, title = each[0]["plan"], " / ".join(part for part in (setting, method) if part) or UNNAMED_METHOD
+            configs.append({"title": title, "changes": changed_settings(config, reference), "toml": dump_toml(config)})
+    versions: dict[str, list[str]] = {}
+    for record in records:
+        for name, version in record["versions"].items():
+            if version not in versions.setdefault(name, []):
+                versions[name].append(version)
+    seconds = sum(record["wall_seconds"] for record in records)
+    computing_time = f"{duration(seconds)} in {count_noun(len(records), 'run')}"
+    budget_figures = figures.budget_figures(settings, styles)
     context = {
         "headline": "",
         "attacks": [],
         "ledgers": {},
         "chance_note": CHANCE_NOTE,
         "reconstructions": png and {"png": png, "caption": RECONSTRUCTIONS_CAPTION},
-        "guarantee": guarantee_section(settings, budget_figures(settings, styles)),
+        "guarantee": {**findings.guarantee_section(settings), "figures": budget_figures},
         "baseline": baseline,
-        "configs": _config_parts(settings, baseline),
-        "versions": _versions(records),
+        "configs": configs,
+        "versions": {"Computing time": computing_time, **{name: " and ".join(v) for name, v in versions.items()}},
         "glossary": GLOSSARY,
     }
-    return _template().render(context | content)
-
-
-def _setting_section(
-    id: str,
-    setting: str,
-    settings: Mapping[str, RecordsByMethod],
-    summary: Mapping[str, Any],
-    baseline: str | None,
-    styles: MethodStyles,
-) -> ResultsSection:
-    first_configs = {name: next(iter(runs.values()))[0]["plan"] for name, runs in settings.items()}
-    others = [config for name, config in first_configs.items() if name != setting]
-    runs = settings[setting]
-    return ResultsSection(
-        id=id,
-        title=f"Setting “{setting}”" if setting else "Results",
-        changes=changed_settings(first_configs[setting], others),
-        findings=list(finding_sentences(summary, baseline)),
-        table=comparison_table(summary, baseline),
-        note=f"{ACCURACY_NOTE} {_infinite_ratio_note(runs)}".strip(),
-        figures=[*accuracy_figures(summary, runs, baseline, styles, id), *noise_figures(runs, styles, id)],
-    )
-
-
-def _infinite_ratio_note(runs: RecordsByMethod) -> str:
-    """Which methods had releases with an infinite noise-to-signal ratio."""
-    ratios = {method: noise_to_signal_ratios(records) for method, records in runs.items()}
-    counts = [f"{m} {r.num_infinite} of {r.num_releases}" for m, r in ratios.items() if r.num_infinite]
-    if not counts:
-        return ""
-    return f"Releases whose noise-to-signal ratio is infinite, left out of its mean: {', '.join(counts)}."
-
-
-def _attack_part(kind: str, attack: Mapping[str, Any]) -> AttackPart:
-    rounds = ", ".join(str(each["round"]) for each in attack["rounds"])
-    caption = "ROC of the membership attackers: all classes of a client, mean over clients and rounds."
-    return AttackPart(
-        title=ATTACK_TITLES[kind],
-        description=f"{ADVERSARY_ENCODERS[attack['phi']]} Rounds {rounds}.",
-        table=attack_table(attack),
-        notes=[f"{note}." for note in attack_notes(attack)],
-        roc=captioned_figure(plot_roc(attack), "roc", caption) if attack.get("roc") else None,
-    )
-
-
-def _config_parts(settings: Mapping[str, RecordsByMethod], baseline: str | None) -> list[ConfigPart]:
-    parts = []
-    for setting, methods in settings.items():
-        reference = [records[0]["plan"] for method, records in methods.items() if method == baseline]
-        for method, records in methods.items():
-            config = records[0]["plan"]
-            title = " / ".join(part for part in (setting, method) if part) or UNNAMED_METHOD
-            changes = changed_settings(config, reference)
-            parts.append(ConfigPart(title=title, changes=changes, toml=dump_toml(config)))
-    return parts
+    return TEMPLATES.get_template("report.html.j2").render(context | content)
 
 
 def changed_settings(config: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
     """The settings in which a configuration differs from any of the others, without the seed."""
-    flat_others = [flatten_settings(other) for other in others]
+    flat_others = [flatten(other) for other in others]
     return ", ".join(
         f"{key} = {value}"
-        for key, value in flatten_settings(config).items()
+        for key, value in flatten(config).items()
         if key != "run.seed" and any(other.get(key) != value for other in flat_others)
     )
-
-
-def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as `section.key`."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= flatten_settings(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _versions(records: Sequence[Record]) -> dict[str, str]:
-    """Computing time and versions of the packages."""
-    total = sum(record["wall_seconds"] for record in records)
-    versions: dict[str, list[str]] = {}
-    for record in records:
-        for name, version in record["versions"].items():
-            if version not in versions.setdefault(name, []):
-                versions[name].append(version)
-    computing_time = f"{duration(total)} in {count_noun(len(records), 'run')}"
-    return {"Computing time": computing_time} | {name: " and ".join(each) for name, each in versions.items()}

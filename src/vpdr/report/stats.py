@@ -69,48 +69,51 @@ def values_by_seed(summary: Mapping[str, Any], metric: str) -> dict[int, float]:
 # From records to the summary of a comparison (the content of summary.json)
 
 
+def group_by_setting(runs: Sequence[LabelledRun]) -> dict[str, dict[str, list[Record]]]:
+    """Records by setting and method, sorted by seed."""
+    groups: dict[str, dict[str, list[Record]]] = {}
+    for setting, method, record in runs:
+        groups.setdefault(setting, {}).setdefault(method, []).append(record)
+    for methods in groups.values():
+        for records in methods.values():
+            records.sort(key=lambda record: record["seed"])
+    return groups
+
+
 def summarise_runs(runs: Sequence[LabelledRun], baseline: str | None) -> dict[str, Any]:
     """Summaries by setting and method, with differences to the baseline paired by seed."""
-    settings: dict[str, dict[str, dict[int, Record]]] = {}
-    for setting, method, record in runs:
-        settings.setdefault(setting, {}).setdefault(method, {})[record["seed"]] = record
-    return {
-        setting: {
-            "methods": {name: _summarise_method(records) for name, records in methods.items()},
-            "paired": _paired_differences(methods, baseline),
+    settings: dict[str, Any] = {}
+    for setting, methods in group_by_setting(runs).items():
+        measured = {name: {each["seed"]: run_metrics(each) for each in records} for name, records in methods.items()}
+        paired = {}
+        base = measured.get(baseline, {}) if baseline is not None else {}
+        for method, by_seed in measured.items() if base else ():
+            if method != baseline:
+                shared = [seed for seed in by_seed if seed in base]
+                names = [n for n in (by_seed[shared[0]] if shared else ()) if all(n in base[s] for s in shared)]
+                paired[method] = {
+                    name: interval([by_seed[seed][name] - base[seed][name] for seed in shared])
+                    for name in names
+                    if name.startswith(("own.", "all."))
+                }
+        settings[setting] = {
+            "methods": {
+                name: {
+                    "seeds": list(measured[name]),
+                    "metrics": shared_intervals(list(measured[name].values())),
+                    "privacy": records[0]["privacy"],
+                }
+                for name, records in methods.items()
+            },
+            "paired": paired,
         }
-        for setting, methods in settings.items()
-    }
+    return settings
 
 
-def _summarise_method(records: Mapping[int, Record]) -> dict[str, Any]:
-    measured = [run_metrics(record) for _, record in sorted(records.items())]
-    names = [name for name in measured[0] if all(name in metrics for metrics in measured)]
-    first = next(iter(records.values()))
-    return {
-        "seeds": sorted(records),
-        "metrics": {name: interval([metrics[name] for metrics in measured]) for name in names},
-        "privacy": first["privacy"],
-    }
-
-
-def _paired_differences(methods: Mapping[str, Mapping[int, Record]], baseline: str | None) -> dict[str, dict[str, Any]]:
-    if baseline is None or baseline not in methods:
-        return {}
-    base = {seed: run_metrics(record) for seed, record in methods[baseline].items()}
-    differences: dict[str, dict[str, Any]] = {}
-    for method, records in methods.items():
-        if method == baseline:
-            continue
-        shared = sorted(set(records) & set(base))
-        metrics = {seed: run_metrics(records[seed]) for seed in shared}
-        names = [n for n in (metrics[shared[0]] if shared else {}) if all(n in base[s] for s in shared)]
-        differences[method] = {
-            name: interval([metrics[seed][name] - base[seed][name] for seed in shared])
-            for name in names
-            if name.startswith(("own.", "all."))
-        }
-    return differences
+def shared_intervals(runs: Sequence[Mapping[str, float]], names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+    """The interval over runs of each metric that all of them have, in the order of `names` or of the first run."""
+    shared = [name for name in names or runs[0] if all(name in metrics for metrics in runs)]
+    return {name: interval([metrics[name] for metrics in runs]) for name in shared}
 
 
 def run_metrics(record: Record) -> dict[str, float]:
@@ -122,8 +125,7 @@ def run_metrics(record: Record) -> dict[str, float]:
             if average is not None:
                 metrics[f"{scope}.{name}"] = average
     for name in RELEASE_DIAGNOSTICS:
-        values = diagnostic_values(record, name)
-        if values:
+        if values := diagnostic_values(record, name):
             metrics[name] = statistics.fmean(values)
     if (error := last_release_error(record)) is not None:
         metrics["relative_error"] = error
@@ -136,9 +138,8 @@ def run_metrics(record: Record) -> dict[str, float]:
 
 def diagnostic_values(record: Record, name: str) -> list[float]:
     """The finite values of a release diagnostic over all rounds and clients."""
-    return finite_values(
-        client["release"].get(name) for each in record["rounds"] for client in each["clients"].values()
-    )
+    clients = (client for each in record["rounds"] for client in each["clients"].values())
+    return finite_values(client["release"].get(name) for client in clients)
 
 
 def last_release_error(record: Record) -> float | None:
@@ -190,17 +191,6 @@ class NoiseToSignalRatios:
     mean: float | None
     num_infinite: int
     num_releases: int
-
-
-def group_by_setting(runs: Sequence[LabelledRun]) -> dict[str, dict[str, list[Record]]]:
-    """Records by setting and method, sorted by seed."""
-    groups: dict[str, dict[str, list[Record]]] = {}
-    for setting, method, record in runs:
-        groups.setdefault(setting, {}).setdefault(method, []).append(record)
-    for methods in groups.values():
-        for records in methods.values():
-            records.sort(key=lambda record: record["seed"])
-    return groups
 
 
 def accuracy_curve(record: Record, metric: str, client: str | None = None) -> Curve:

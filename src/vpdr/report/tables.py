@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,36 +12,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from vpdr.report.format import (
-    ATTACK_METRIC_LABELS,
-    DASH,
-    PREDICTOR_LABELS,
-    SHORT_METRIC_LABELS,
-    Interval,
-    attack_metric,
-    count_noun,
-    fraction_with_chance,
-    level_label,
-    markdown_row,
-    method_name,
-    percent,
-    percent_with_half_width,
-    points_with_half_width,
-    points_with_interval,
-    short_number,
-    three_digits,
-)
-from vpdr.report.stats import (
-    ALL_CLASSES,
-    FUSED,
-    NEAREST_PROTOTYPE,
-    OWN_CLASSES,
-    PREDICTORS,
-    Record,
-    has_private_release,
-    has_release,
-    paired_difference,
-)
+from vpdr.report import format as fmt
+from vpdr.report import stats
+from vpdr.report.format import DASH
+from vpdr.report.stats import ALL_CLASSES, FUSED, NEAREST_PROTOTYPE, OWN_CLASSES, Record, paired_difference
 
 COLUMN_GAP = 2  # spaces between two columns in the terminal
 UNLIMITED_WIDTH = 100_000
@@ -65,11 +40,6 @@ class Column:
     parts: tuple[str, ...] = ()
     priority: int = 0
     wrap: bool = True
-
-    @property
-    def csv_names(self) -> tuple[str, ...]:
-        """The columns of the CSV file."""
-        return tuple(f"{self.key}.{part}" for part in self.parts) or (self.key,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +92,6 @@ class Table:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The headings."""
         return tuple(column.label for column in self.columns)
 
     def select_columns(self, keys: Sequence[str]) -> "Table":
@@ -177,15 +146,15 @@ class Table:
 
     def to_markdown(self) -> str:
         """The table for a Markdown file; numeric columns are right-aligned."""
-        marks = ("---:" if column.parts else "---" for column in self.columns)
-        rows = (markdown_row(*(cell.text for cell in row)) for row in self.rows)
-        return markdown_row(*self.labels) + markdown_row(*marks) + "".join(rows)
+        texts = sum(not column.parts for column in self.columns)  # they come first
+        return fmt.markdown_table(self.labels, [[cell.text for cell in row] for row in self.rows], texts)
 
     def to_csv(self) -> str:
         """The raw values (accuracies and differences as fractions of 1); missing values are empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(name for column in self.columns for name in column.csv_names)
+        names = ([f"{column.key}.{part}" for part in column.parts] or [column.key] for column in self.columns)
+        writer.writerow(itertools.chain.from_iterable(names))
         writer.writerows([value for cell in row for value in cell.values] for row in self.rows)
         return text.getvalue()
 
@@ -257,25 +226,47 @@ def comparison_table(setting: Mapping[str, Any], baseline: str | None) -> Table:
     has_fused = any(FUSED in summary["metrics"] for summary in setting["methods"].values())
     accuracies = [column for column in ACCURACY_COLUMNS if has_fused or column.key != FUSED]
     compared = [column.key for column in accuracies] if baseline in setting["methods"] else []
+    difference_columns = [
+        Column(
+            f"difference.{metric}",
+            f"{fmt.SHORT_METRIC_LABELS[metric].capitalize()} − {baseline}, points",
+            "paired by seed, percentage points, 95 % interval; "
+            f"minus {baseline}'s {'fused' if metric == FUSED else 'own predictor'}",
+            INTERVAL_PARTS,
+        )
+        for metric in compared
+    ]
     rows = []
     for method, summary in setting["methods"].items():
-        metrics = summary["metrics"]
+        metrics, privacy, level = summary["metrics"], summary["privacy"], fmt.level_label(summary["privacy"])
+        budget = privacy["epsilon_budget"] if stats.has_private_release(privacy) else None
+        measured = [metrics.get(column.key) for column in accuracies]
         differences = [paired_difference(setting, method, baseline, metric) for metric in compared]
+        ratio, error, overlap, chance = (
+            metrics.get(name) for name in ("noise_to_signal", "relative_error", "overlap", "chance")
+        )
+        means = tuple(each and each["mean"] for each in (overlap, chance))
+        chance_text = f"{chance['mean']:.2f}" if chance else DASH
         rows.append(
             (
-                *_label_cells(method, summary["privacy"]),
-                *(_interval_cell(percent_with_half_width, metrics.get(c.key)) for c in accuracies),
-                *(_interval_cell(points_with_interval, difference) for difference in differences),
-                *_diagnostic_cells(metrics),
+                Cell(fmt.method_name(method), (method,)),
+                Cell(fmt.short_number(budget), (budget,)),
+                Cell(level, (level,)),
+                *(_interval_cell(fmt.mean_with_half_width(each), each) for each in measured),
+                *(_interval_cell(fmt.points_with_interval(each), each) for each in differences),
+                *(_interval_cell(fmt.three_digits(each and each["mean"]), each) for each in (ratio, error)),
+                Cell(f"{overlap['mean']:.2f} ({chance_text})" if overlap else DASH, means),
             )
         )
-    difference_columns = (_difference_column(metric, baseline) for metric in compared)
     return Table((*LABEL_COLUMNS, *accuracies, *difference_columns, *DIAGNOSTIC_COLUMNS), tuple(rows))
+
+
+def _interval_cell(text: str, interval: fmt.Interval | None) -> Cell:
+    return Cell(text, tuple(interval[part] if interval else None for part in INTERVAL_PARTS))
 
 
 def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, title: str = "") -> Table:
     """The columns of `comparison_table` that matter most, with short texts for a terminal."""
-    summaries = setting["methods"]
     columns = [
         Column("method", "method"),
         Column("epsilon", "ε", priority=2),
@@ -291,49 +282,15 @@ def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, tit
     available = {column.key: index for index, column in enumerate(full.columns)}
     columns = [column for column in columns if column.key in available]
     rows = []
-    for (method, summary), row in zip(summaries.items(), full.rows, strict=True):
+    for (method, summary), row in zip(setting["methods"].items(), full.rows, strict=True):
         cells = {key: row[index] for key, index in available.items()}
-        level = str(summary["privacy"]["level"]) if has_release(summary["privacy"]) else DASH
-        difference = paired_difference(setting, method, baseline, ALL_CLASSES)
+        level = str(summary["privacy"]["level"]) if stats.has_release(summary["privacy"]) else DASH
         cells["level"] = Cell(level, cells["level"].values)
-        cells[f"difference.{ALL_CLASSES}"] = _interval_cell(points_with_half_width, difference)
+        difference = paired_difference(setting, method, baseline, ALL_CLASSES)
+        text = fmt.mean_with_half_width(difference, fmt.signed_points)
+        cells[f"difference.{ALL_CLASSES}"] = _interval_cell(text, difference)
         rows.append(tuple(cells[column.key] for column in columns))
     return Table(tuple(columns), tuple(rows), title)
-
-
-def _difference_column(metric: str, baseline: str | None) -> Column:
-    predictor = "fused" if metric == FUSED else "own predictor"
-    return Column(
-        f"difference.{metric}",
-        f"{SHORT_METRIC_LABELS[metric].capitalize()} − {baseline}, points",
-        f"paired by seed, percentage points, 95 % interval; minus {baseline}'s {predictor}",
-        INTERVAL_PARTS,
-    )
-
-
-def _label_cells(method: str, privacy: Mapping[str, Any]) -> tuple[Cell, Cell, Cell]:
-    budget = privacy["epsilon_budget"] if has_private_release(privacy) else None
-    level = level_label(privacy)
-    return (Cell(method_name(method), (method,)), Cell(short_number(budget), (budget,)), Cell(level, (level,)))
-
-
-def _diagnostic_cells(metrics: Mapping[str, Any]) -> tuple[Cell, Cell, Cell]:
-    ratio, error = metrics.get("noise_to_signal"), metrics.get("relative_error")
-    overlap, chance = (metrics.get(name, {}).get("mean") for name in ("overlap", "chance"))
-    return (
-        _interval_cell(_mean_in_three_digits, ratio),
-        _interval_cell(_mean_in_three_digits, error),
-        Cell(fraction_with_chance(overlap, chance), (overlap, chance)),
-    )
-
-
-def _mean_in_three_digits(interval: Interval | None) -> str:
-    return three_digits(interval["mean"]) if interval else DASH
-
-
-def _interval_cell(format_text: Callable[[Interval | None], str], interval: Interval | None) -> Cell:
-    values = tuple(interval[part] if interval else None for part in INTERVAL_PARTS)
-    return Cell(format_text(interval), values)
 
 
 # One run
@@ -342,45 +299,43 @@ def _interval_cell(format_text: Callable[[Interval | None], str], interval: Inte
 def final_accuracy_table(record: Record) -> Table:
     """Final accuracies in per cent by client, for every predictor on own and on all classes."""
     final = record["final"]
-    keys = [(scope, name) for scope in ("own", "all") for name in PREDICTORS if name in final.get(scope, {})]
+    keys = [(scope, name) for scope in ("own", "all") for name in stats.PREDICTORS if name in final.get(scope, {})]
     rows = [
-        [client, *(percent(final[scope][name]["clients"].get(client)) for scope, name in keys)]
+        [client, *(fmt.percent(final[scope][name]["clients"].get(client)) for scope, name in keys)]
         for client in record["clients"]
     ]
-    rows.append(["average", *(percent(final[scope][name]["average"]) for scope, name in keys)])
+    rows.append(["average", *(fmt.percent(final[scope][name]["average"]) for scope, name in keys)])
     return Table.from_texts(["Client", *(f"{name.replace('_', ' ')}, {scope}, %" for scope, name in keys)], rows)
 
 
 def short_accuracy_table(record: Record) -> Table:
     """Final accuracies in per cent on own classes, and of the framework on all classes, for a terminal."""
     final = record["final"]
-    columns = {label: final["own"][name] for name, label in PREDICTOR_LABELS.items() if name in final["own"]}
+    columns = {label: final["own"][name] for name, label in fmt.PREDICTOR_LABELS.items() if name in final["own"]}
     columns["on all classes"] = final["all"]["framework"]
     rows = [
-        [client, *(percent(column["clients"].get(client), 2) for column in columns.values())]
+        [client, *(fmt.percent(column["clients"].get(client), 2) for column in columns.values())]
         for client in record["clients"]
     ]
     for label, key in (("average", "average"), ("std over clients", "std")):
-        rows.append([label, *(percent(column[key], 2) for column in columns.values())])
+        rows.append([label, *(fmt.percent(column[key], 2) for column in columns.values())])
     return Table.from_texts(["client", *columns], rows, wrap_first=False)
 
 
 # Attacks
 
-ATTACK_LABELS = ("Metric", "Mean over rounds", "Std", "Chance", "Above chance", "95 % interval")
-SHORT_ATTACK_LABELS = ("metric", "mean", "std", "chance", "above chance", "95 % interval")
-
 
 def attack_table(attack: Mapping[str, Any]) -> Table:
     """Every metric of an attack, then those of the pooled classes and of the stronger adversaries."""
-    summaries = {"": attack["summary"], "all classes pooled": attack.get("pooled", {})}
-    summaries |= {name: each["summary"] for name, each in attack.get("stronger", {}).items()}
+    stronger = {name: each["summary"] for name, each in attack.get("stronger", {}).items()}
+    summaries = {"": attack["summary"], "all classes pooled": attack.get("pooled", {}), **stronger}
     rows = [
-        [f"{ATTACK_METRIC_LABELS[metric]}{f' ({name})' if name else ''}", *_attack_cells(value)]
+        [f"{fmt.ATTACK_METRIC_LABELS[metric]}{f' ({name})' if name else ''}", *_attack_cells(value)]
         for name, summary in summaries.items()
         for metric, value in summary.items()
     ]
-    return Table.from_texts(ATTACK_LABELS, rows)
+    labels = ["Metric", "Mean over rounds", "Std", "Chance", "Above chance", "95 % interval"]
+    return Table.from_texts(labels, rows)
 
 
 def short_attack_table(kind: str, attack: Mapping[str, Any]) -> Table:
@@ -390,22 +345,23 @@ def short_attack_table(kind: str, attack: Mapping[str, Any]) -> Table:
     for name, each in attack.get("stronger", {}).items():
         selected[name] = (each["summary"], ("auc", "advantage"))
     rows = [
-        [f"{ATTACK_METRIC_LABELS[metric]}{f', {name}' if name else ''}", *_attack_cells(summary[metric])]
+        [f"{fmt.ATTACK_METRIC_LABELS[metric]}{f', {name}' if name else ''}", *_attack_cells(summary[metric])]
         for name, (summary, metrics) in selected.items()
         for metric in metrics
         if metric in summary
     ]
-    rounds = count_noun(len(attack["rounds"]), "round")
+    rounds = fmt.count_noun(len(attack["rounds"]), "round")
     title = f"{kind}, phi = {attack['phi']}, {rounds}, {attack['seconds']:.1f} s"
-    return Table.from_texts(SHORT_ATTACK_LABELS, rows, title=title)
+    labels = ["metric", "mean", "std", "chance", "above chance", "95 % interval"]
+    return Table.from_texts(labels, rows, title=title)
 
 
 def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     """Notes on metrics that have no meaning in this attack."""
-    return [f"{ATTACK_METRIC_LABELS[m]}: {v['note']}" for m, v in attack["summary"].items() if "note" in v]
+    return [f"{fmt.ATTACK_METRIC_LABELS[m]}: {v['note']}" for m, v in attack["summary"].items() if "note" in v]
 
 
 def _attack_cells(value: Mapping[str, Any]) -> list[str]:
-    ends = [attack_metric(value[end]) for end in ("low", "high") if value.get(end) is not None]
-    numbers = [attack_metric(value[key]) for key in ("mean", "std", "null", "corrected")]
+    ends = [fmt.attack_metric(value[end]) for end in ("low", "high") if value.get(end) is not None]
+    numbers = [fmt.attack_metric(value[key]) for key in ("mean", "std", "null", "corrected")]
     return [*numbers, " to ".join(ends) or DASH]

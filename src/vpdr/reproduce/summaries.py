@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vpdr.report.format import DASH
-from vpdr.report.stats import interval
+from vpdr.report.stats import interval, shared_intervals
 from vpdr.reproduce.metrics import PaperMetrics, paper_metrics
-from vpdr.reproduce.run import RunMetrics, SelectedClipNorm, StudyResults, mean_score, select_clip_norm
+from vpdr.reproduce.run import SelectedClipNorm, StudyResults, mean_score, select_clip_norm
 from vpdr.reproduce.studies import CellKey, ReproduceOptions, Study, StudyCell, shared_settings
 
 SCHEMA, VERSION = "vpdr-reproduction", 1
@@ -185,7 +185,7 @@ def _make_row(
     names = [*domains, *(name for name in first_run.metrics if name not in domains)]
     return replace(
         row,
-        metrics=_intervals(selection.runs, names),
+        metrics=shared_intervals([run.metrics for _, run in sorted(selection.runs.items())], names),
         paper=paper_metrics(study, cell.key, domains),
         radius=selection.radius,
         chosen_by=selection.selected_on,
@@ -202,13 +202,6 @@ def _why_no_numbers(cell: StudyCell, results: StudyResults, seeds: Sequence[int]
     return next((error for error in errors if error is not None), "some of its runs are missing")
 
 
-def _intervals(runs: Mapping[int, RunMetrics], names: Sequence[str]) -> dict[str, IntervalData]:
-    """The interval over seeds of each metric that all runs have."""
-    by_seed = [run.metrics for _, run in sorted(runs.items())]
-    shared = [name for name in names if all(name in metrics for metrics in by_seed)]
-    return {name: interval([metrics[name] for metrics in by_seed]) for name in shared}
-
-
 def _grid_entry(selection: SelectedClipNorm, radius: float | None) -> GridEntry:
     runs = selection.grid[radius]
     validated = all(run.validation_accuracy is not None for run in runs.values())
@@ -216,7 +209,7 @@ def _grid_entry(selection: SelectedClipNorm, radius: float | None) -> GridEntry:
         radius=radius,
         chosen=radius == selection.radius,
         validation=mean_score(runs, "validation", "avg") if validated else None,
-        metrics=_intervals(runs, list(next(iter(runs.values())).metrics)),
+        metrics=shared_intervals([run.metrics for _, run in sorted(runs.items())]),
     )
 
 
