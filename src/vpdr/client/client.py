@@ -23,17 +23,11 @@ from vpdr.types import Features, Inputs, MechanismState, Prototypes, TrainBatch
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Labelled samples as features of the frozen encoder. Private.
+    """Labelled samples as features of the frozen encoder. Private."""
 
-    Args:
-        frozen_features: output of the frozen backbone and projection.
-        labels: class of each sample.
-        inputs: the samples themselves, for encoders that train inside the backbone.
-    """
-
-    frozen_features: Float[Tensor, "n d"]
+    frozen_features: Float[Tensor, "n d"]  # output of the frozen backbone and projection
     labels: Int[Tensor, " n"]
-    inputs: Inputs | None = None
+    inputs: Inputs | None = None  # the samples themselves, for encoders that train inside the backbone
 
     def take(self, rows: Int[Tensor, " m"]) -> "Samples":
         """The samples of these rows, in this order."""
@@ -43,46 +37,27 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """All data of one client. Private.
+    """All data of one client. Private."""
 
-    Args:
-        train: samples that the client trains on and releases prototypes of.
-        test: samples for evaluation.
-        validation: samples held out of training, to select settings with.
-    """
-
-    train: Samples
+    train: Samples  # which the client trains on and releases prototypes of
     test: Samples
-    validation: Samples | None = None
+    validation: Samples | None = None  # held out of training, to select settings with
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The trainable modules of a client.
+    """The trainable modules of a client: the encoder h_m and the classifier f_m."""
 
-    Args:
-        encoder: h_m; its frozen parts are shared between clients.
-        head: f_m, the classifier.
-    """
-
-    encoder: PersonalEncoder
+    encoder: PersonalEncoder  # its frozen parts are shared between clients
     head: nn.Module
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """Settings of a client's fine-tuning.
-
-    Args:
-        classes: number of classes.
-        epochs: E, epochs in each round.
-        batch_size: samples in each step.
-        lr: learning rate of AdamW.
-        weight_decay: decoupled weight decay of AdamW.
-    """
+    """Settings of a client's fine-tuning with AdamW."""
 
     classes: int
-    epochs: int
+    epochs: int  # E, in each round
     batch_size: int
     lr: float
     weight_decay: float
@@ -97,15 +72,6 @@ class TrainConfig:
 class ReleaseConfig:
     """Settings of a client's releases.
 
-    Args:
-        mechanism: how prototypes are made private.
-        summariser: how features become prototypes.
-        encoder_kind: which encoder's features are released.
-        max_releases: after this many releases the last upload is sent again.
-        clip_norm: R, for the statistics of feature norms.
-        make_noise: the noise source of a client, a round and a purpose.
-        dpsgd_config: settings of DP-SGD; None trains the encoder without privacy.
-
     Raises:
         InvalidInput: encoder kind and training do not fit, or training and releases have different
             adjacencies.
@@ -115,11 +81,11 @@ class ReleaseConfig:
 
     mechanism: Mechanism
     summariser: Summariser
-    encoder_kind: EncoderKind
-    max_releases: int
-    clip_norm: float
-    make_noise: Callable[[str, int, ChargePurpose], NoiseSource]
-    dpsgd_config: DpSgdConfig | None = None
+    encoder_kind: EncoderKind  # which encoder's features are released
+    max_releases: int  # after these the last upload is sent again
+    clip_norm: float  # R, for the statistics of feature norms
+    make_noise: Callable[[str, int, ChargePurpose], NoiseSource]  # of a client, a round and a purpose
+    dpsgd_config: DpSgdConfig | None = None  # None trains the encoder without privacy
 
     def __post_init__(self) -> None:
         if (self.encoder_kind is EncoderKind.DP_TRAINED) != (self.dpsgd_config is not None):
@@ -133,9 +99,6 @@ class ReleaseConfig:
                 f"the costs of training under {self.dpsgd_config.adjacency} and of releases under "
                 f"{self.mechanism.adjacency} do not add up; use one adjacency"
             )
-
-
-# From samples to features: the encoder with a cache, and values on which no release can fail.
 
 
 CHUNK_SIZE = 64  # samples in one forward pass through a backbone without training
@@ -175,19 +138,16 @@ class FeatureCache:
         """Features of all samples, without augmentation."""
         if id(samples) in self._cache:
             return self._cache[id(samples)][1]
-        features = self._encode(samples)
+        if not self.encoder.needs_inputs:
+            features: Tensor = self.encoder(samples.frozen_features)
+        elif len(samples.labels):
+            chunks = torch.arange(len(samples.labels)).split(CHUNK_SIZE)
+            features = torch.cat([self.encode_batch(samples, rows) for rows in chunks])
+        else:
+            features = samples.frozen_features
         if self._caching_enabled:
             self._cache[id(samples)] = (samples, features)
         return features
-
-    def _encode(self, samples: Samples) -> Float[Tensor, "n d"]:
-        if not self.encoder.needs_inputs:
-            features: Tensor = self.encoder(samples.frozen_features)
-            return features
-        if not len(samples.labels):
-            return samples.frozen_features
-        chunks = torch.arange(len(samples.labels)).split(CHUNK_SIZE)
-        return torch.cat([self.encode_batch(samples, rows) for rows in chunks])
 
     @contextmanager
     def caching(self) -> Iterator[None]:
@@ -214,7 +174,7 @@ def apply_row_by_row(feature_map: FeatureMap, frozen_features: Float[Tensor, "n 
     of rounding errors alone. Whatever the map is, the result is finite, so no failure of a release can depend
     on a sample.
     """
-    mapped, one_row = (torch.empty_like(frozen_features), frozen_features.new_empty(1, frozen_features.shape[1]))
+    mapped, one_row = torch.empty_like(frozen_features), frozen_features.new_empty(1, frozen_features.shape[1])
     for row, feature in enumerate(frozen_features):
         one_row[0] = feature
         mapped[row] = feature_map(one_row)[0]
@@ -229,9 +189,6 @@ def sanitize(features: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """
     bound = min(MAX_ABS_COORDINATE, torch.finfo(features.dtype).max)
     return features.nan_to_num().clamp(-bound, bound)
-
-
-# One client of Algorithm 1: private release, local fine-tuning, and the state between rounds.
 
 
 @dataclass(kw_only=True)
@@ -366,15 +323,13 @@ class Client:
         return not len(self.shard.train.labels) and adjacency != Adjacency.ADD_REMOVE
 
     def _release_context(self, round: int) -> ReleaseContext:
-        encoder_kind = self.release_config.encoder_kind
-        if self.dpsgd_trainer:
-            encoder_kind = self.dpsgd_trainer.encoder_kind(self.ledger)
+        trainer, encoder_kind = self.dpsgd_trainer, self.release_config.encoder_kind
         return ReleaseContext(
             client=self.id,
             round=round,
             classes=self.train_config.classes,
             summariser=self.release_config.summariser,
-            encoder=encoder_kind,
+            encoder=trainer.encoder_kind(self.ledger) if trainer else encoder_kind,
             noise=self.release_config.make_noise(self.id, round, ChargePurpose.RELEASE),
             last_broadcast=self.global_prototypes,
             state=self.mechanism_state,
@@ -442,24 +397,11 @@ class Client:
             seed_dropout(module, rng)
 
     def personal_features(self, samples: Samples) -> Float[Tensor, "n d"]:
-        """Features of the client's own encoder, without dropout and augmentation (Z_m).
-
-        Args:
-            samples: any samples of the client.
-
-        Returns:
-            One feature for each sample. Private.
-        """
+        """Features of the client's own encoder, without dropout and augmentation (Z_m). Private."""
         return self.feature_cache.encode_all(samples)
 
     def released_features(self, samples: Samples) -> Float[Tensor, "n d"]:
-        """Features of the encoder whose prototypes are released.
-
-        Args:
-            samples: any samples of the client.
-
-        Returns:
-            One feature for each sample. Private.
+        """Features of the encoder whose prototypes are released. Private.
 
         Guarantee: whatever training or the broadcast did to the encoder, the features are finite.
         """
@@ -468,10 +410,9 @@ class Client:
             return apply_row_by_row(self.model.encoder, samples.frozen_features)
         if self.release_config.encoder_kind.is_trained_on_private_data:
             return sanitize(self.personal_features(samples))
-        feature_map = self.feature_map
-        if feature_map is None:
+        if self.feature_map is None:
             return samples.frozen_features
-        return apply_row_by_row(feature_map, samples.frozen_features)
+        return apply_row_by_row(self.feature_map, samples.frozen_features)
 
     @property
     def global_prototypes(self) -> Prototypes | None:
@@ -486,11 +427,7 @@ class Client:
         return self.framework.feature_map(self.last_broadcast)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state between two rounds, for checkpoints and for stateless runtimes such as Flower.
-
-        Returns:
-            Tensors and plain data. Private.
-        """
+        """The state between two rounds, for checkpoints and for stateless runtimes such as Flower. Private."""
         return {
             "encoder": self.model.encoder.state_dict(),
             "head": self.model.head.state_dict(),
@@ -540,14 +477,8 @@ def relative_error(released: Prototypes, features: Features) -> float:
     classes = [label for label in clean.labels.tolist() if (released.labels == label).sum() == 1]
     if len(classes) < 2:
         return float("nan")
-    target = _rows_for_labels(clean.vectors, clean.labels, classes)
-    estimate = _rows_for_labels(released.vectors, released.labels, classes)
+    target, estimate = (
+        torch.stack([each.vectors[each.labels == label][0] for label in classes]).double() for each in (clean, released)
+    )
     error = (estimate - target).square().sum(1).mean()
     return float(error / (target - target.mean(0)).square().sum(1).mean())
-
-
-def _rows_for_labels(
-    vectors: Float[Tensor, "p d"], labels: Int[Tensor, " p"], classes: list[int]
-) -> Float[Tensor, "k d"]:
-    row_of = {label: row for row, label in enumerate(labels.tolist())}
-    return vectors[[row_of[label] for label in classes]].double()

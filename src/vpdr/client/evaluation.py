@@ -16,6 +16,7 @@ from vpdr.types import Prototypes
 _BANDWIDTH_GRID = torch.logspace(-3, 3, 61, dtype=torch.float64)  # relative to the scale of distances
 _MAX_DISTANCE = 1e200  # differences of two such distances, over any bandwidth, are finite
 _MAX_LOGIT = 1e100  # replaces infinite logits
+_NORM_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def predict_fused(
@@ -25,16 +26,7 @@ def predict_fused(
 
     The broadcast gives every class a probability. The part of it that falls on classes which the client
     holds is divided again among them, by the client's own model alone. Without prototypes in the broadcast
-    the same rule uses the client's own class means.
-
-    Args:
-        client: the client.
-        samples: the samples to classify.
-        logits: the client's own logits of these samples.
-        train_logits: the client's own logits of its training samples.
-
-    Returns:
-        A label for each sample.
+    the same rule uses the client's own class means. The logits are those of the client's own model.
     """
     posterior = prototype_posterior(client, samples)
     if posterior is None:
@@ -57,10 +49,15 @@ def prototype_posterior(client: Client, samples: Samples) -> Float[Tensor, "m c"
     distances = _negative_broadcast_logits(client, samples)
     train_distances = _negative_broadcast_logits(client, train)
     if distances is not None and train_distances is not None:
-        bandwidth = _best_bandwidth(train_distances, train.labels, scale=1.0)
-        return (-distances / bandwidth).softmax(dim=1)
+        return (-distances / fit_bandwidth(train_distances, train.labels, scale=1.0)).softmax(dim=1)
     train_features = client.released_features(train)
-    prototypes = _prototypes_with_own_fallback(client, train_features)
+    # the global prototypes, and the client's own mean of each class that has none
+    own, shared = ClassMeans()(train_features.double(), train.labels), client.global_prototypes
+    prototypes = Prototypes(own.vectors, own.labels)
+    if shared is not None:
+        missing = ~torch.isin(own.labels, shared.labels)
+        vectors = torch.cat([shared.vectors.double(), own.vectors[missing]])
+        prototypes = Prototypes(vectors, torch.cat([shared.labels, own.labels[missing]]))
     if not len(prototypes.labels):
         return None
     distances = class_distances(client.released_features(samples), prototypes, classes)
@@ -77,17 +74,15 @@ def class_distances(features: Float[Tensor, "n d"], prototypes: Prototypes, clas
     return by_class.nan_to_num(nan=_MAX_DISTANCE).clamp(max=_MAX_DISTANCE)
 
 
-def fit_bandwidth(distances: Float[Tensor, "n c"], labels: Int[Tensor, " n"]) -> float:
-    """The bandwidth of largest likelihood of these labels; 1 without labels."""
-    own = distances.gather(1, labels[:, None])
-    scale = float(own.mean().clamp(min=1e-12)) if len(labels) else 1.0
-    return _best_bandwidth(distances, labels, scale)
+def fit_bandwidth(distances: Float[Tensor, "n c"], labels: Int[Tensor, " n"], scale: float | None = None) -> float:
+    """The bandwidth of largest likelihood of these labels, in a grid of multiples of the scale; 1 without labels.
 
-
-def _best_bandwidth(distances: Float[Tensor, "n c"], labels: Int[Tensor, " n"], scale: float) -> float:
-    """The best multiple of the scale in the grid; the scale itself without labels."""
+    The default of the scale is the mean distance to the own class.
+    """
     if not len(labels):
-        return scale
+        return 1.0
+    if scale is None:
+        scale = float(distances.gather(1, labels[:, None]).mean().clamp(min=1e-12))
     log_likelihoods = [
         (-distances / (scale * width)).log_softmax(dim=1).gather(1, labels[:, None]).mean() for width in _BANDWIDTH_GRID
     ]
@@ -102,16 +97,6 @@ def _negative_broadcast_logits(client: Client, samples: Samples) -> Float[Tensor
     if logits is None:
         return None
     return -logits.double().nan_to_num().clamp(min=-_MAX_DISTANCE, max=_MAX_DISTANCE)
-
-
-def _prototypes_with_own_fallback(client: Client, features: Float[Tensor, "n d"]) -> Prototypes:
-    """The global prototypes, and the client's own mean of each class that has none."""
-    own, shared = ClassMeans()(features.double(), client.shard.train.labels), client.global_prototypes
-    if shared is None:
-        return Prototypes(own.vectors, own.labels)
-    missing = ~torch.isin(own.labels, shared.labels)
-    vectors = torch.cat([shared.vectors.double(), own.vectors[missing]])
-    return Prototypes(vectors, torch.cat([shared.labels, own.labels[missing]]))
 
 
 def class_coverage(labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " c"]:
@@ -150,12 +135,6 @@ def _finite_logits(logits: Float[Tensor, "m c"]) -> Float[Tensor, "m c"]:
     return logits.double().nan_to_num(nan=0.0, posinf=_MAX_LOGIT, neginf=-_MAX_LOGIT)
 
 
-# Metrics of a client after a round. They are computed on the client, from private data.
-
-
-NORM_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-
 def evaluate_client(client: Client, measure_accuracy: bool = True) -> dict[str, Any]:
     """All metrics of one client in one round, without timings.
 
@@ -191,20 +170,15 @@ def accuracy_by_predictor(client: Client, train_features: Float[Tensor, "n d"]) 
     accuracy: dict[str, dict[str, float]] = {"own": {}, "all": {}}
     if len(test.labels):
         has_class = torch.isin(test.labels, client.shard.train.labels.unique())
-        correct = _correct_by_predictor(client, test, train_features)
-        accuracy["own"] = {name: _mean_or_nan(hits[has_class]) for name, hits in correct.items()}
-        accuracy["all"] = {name: _mean_or_nan(hits) for name, hits in correct.items()}
+        for name, labels in predict_all(client, test, train_features).items():
+            correct = labels == test.labels
+            accuracy["own"][name], accuracy["all"][name] = _mean_or_nan(correct[has_class]), _mean_or_nan(correct)
     if validation is not None and len(validation.labels):
-        correct = _correct_by_predictor(client, validation, train_features)
-        accuracy["validation"] = {name: _mean_or_nan(hits) for name, hits in correct.items()}
+        predictions = predict_all(client, validation, train_features)
+        accuracy["validation"] = {
+            name: _mean_or_nan(labels == validation.labels) for name, labels in predictions.items()
+        }
     return accuracy
-
-
-def _correct_by_predictor(
-    client: Client, samples: Samples, train_features: Float[Tensor, "n d"]
-) -> dict[str, Bool[Tensor, " m"]]:
-    predictions = predict_all(client, samples, train_features)
-    return {name: labels == samples.labels for name, labels in predictions.items()}
 
 
 def predict_all(client: Client, samples: Samples, train_features: Float[Tensor, "n d"]) -> dict[str, Int[Tensor, " m"]]:
@@ -223,18 +197,14 @@ def predict_all(client: Client, samples: Samples, train_features: Float[Tensor, 
     predictions["fused"] = predict_fused(
         client, samples, logits=framework.personal_logits(inputs), train_logits=framework.personal_logits(train_inputs)
     )
-    return {**predictions, **_predict_nearest_prototype(client, samples)}
-
-
-def _predict_nearest_prototype(client: Client, samples: Samples) -> dict[str, Int[Tensor, " m"]]:
-    """The class of the nearest global prototype, by distance and by cosine; nothing if there is none."""
     prototypes = client.global_prototypes
-    if prototypes is None or not len(prototypes.labels):
-        return {}
-    features = client.released_features(samples)
-    distances = torch.cdist(features, prototypes.vectors)
-    cosines = F.normalize(features) @ F.normalize(prototypes.vectors).T
-    return {"nearest": prototypes.labels[distances.argmin(1)], "nearest_cosine": prototypes.labels[cosines.argmax(1)]}
+    if prototypes is not None and len(prototypes.labels):
+        released = client.released_features(samples)
+        distances = torch.cdist(released, prototypes.vectors)
+        predictions["nearest"] = prototypes.labels[distances.argmin(1)]
+        cosines = F.normalize(released) @ F.normalize(prototypes.vectors).T
+        predictions["nearest_cosine"] = prototypes.labels[cosines.argmax(1)]
+    return predictions
 
 
 def _mean_or_nan(values: Bool[Tensor, " n"]) -> float:
@@ -248,12 +218,12 @@ def feature_statistics(client: Client, train_features: Float[Tensor, "n d"]) -> 
     if not len(train_features):
         return {}
     norms: Tensor = train_features.norm(dim=1)
-    quantiles = norms.quantile(torch.tensor(NORM_QUANTILES)).tolist()
+    quantiles = norms.quantile(torch.tensor(_NORM_QUANTILES)).tolist()
     logits = client.model.head(client.regulariser.transform_features(train_features))
     gap = client.regulariser.teacher_student_gap(train_features, logits, torch.ones(len(logits)))
     return {
         "norm_mean": float(norms.mean()),
-        **{f"norm_q{round(100 * q):02d}": value for q, value in zip(NORM_QUANTILES, quantiles, strict=True)},
+        **{f"norm_q{round(100 * q):02d}": value for q, value in zip(_NORM_QUANTILES, quantiles, strict=True)},
         "share_above_clip_norm": _mean_or_nan(norms > client.release_config.clip_norm),
         "teacher_gap": float(gap),
     }
