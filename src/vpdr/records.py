@@ -284,7 +284,9 @@ class UploadStore:
         self.path = Path(run_dir) / UPLOADS_DIR
 
     def save(self, round: int, uploads: Mapping[str, Prototypes]) -> None:
-        """Write the uploads of a round, beside those of an earlier attempt unless they are equal."""
+        """Write the uploads of a round, if any, beside those of an earlier attempt unless they are equal."""
+        if not uploads:
+            return
         content = _uploads_to_bytes(uploads)
         try:
             self.path.mkdir(parents=True, exist_ok=True)

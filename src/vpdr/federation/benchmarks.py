@@ -7,7 +7,7 @@ disk, by later ones.
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -16,16 +16,14 @@ from torch import Tensor
 
 from vpdr.client import Samples, Shard
 from vpdr.config import SYNTHETIC_BENCHMARKS, BenchmarkSection, RunConfig
-from vpdr.data import BENCHMARK_SPECS
-from vpdr.data.benchmark import Benchmark, ImageDomain, LabelledDomain, TextDomain
+from vpdr.data import BENCHMARK_SPECS, quickstart
+from vpdr.data.benchmark import Benchmark, ImageDomain, TextDomain
 from vpdr.data.images import ImageInputs
-from vpdr.data.quickstart import BACKBONE_PIXELS, DOMAIN_NAMES, load_quickstart, make_blobs
 from vpdr.data.spec import BenchmarkSpec
-from vpdr.data.split import ClientSplit, Split, SplitConfig, partition_domain, read_split, split_benchmark
+from vpdr.data.split import Split, SplitConfig, partition_domain, read_split, split_benchmark
+from vpdr.encoder import personal, zoo
 from vpdr.encoder.backbone import Backbone, cached_pooled_features
-from vpdr.encoder.personal import PLACEMENTS, FrozenEncoder, FrozenProjection, projection_for
 from vpdr.encoder.preprocess import FeatureInputs
-from vpdr.encoder.zoo import BACKBONES, ModelSpec, family_model_spec, load_backbone
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 from vpdr.types import Inputs, ProgressCallback
@@ -37,8 +35,8 @@ class ClientSetup:
     """One client before the first round. The shard is private, the rest is public."""
 
     shard: Shard
-    model_spec: ModelSpec
-    frozen_encoder: FrozenEncoder | None = None  # None: data without a backbone
+    model_spec: zoo.ModelSpec
+    frozen_encoder: personal.FrozenEncoder | None = None  # None: data without a backbone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,91 +48,71 @@ class ClientSetups:
     split: Split | None = None  # None: synthetic data, which are made for each client
 
 
-def load_clients(config: RunConfig, streams: Streams, progress: ProgressCallback) -> ClientSetups:
-    """Load the data and split them among all clients of the config."""
+def load_clients(
+    config: RunConfig, streams: Streams, progress: ProgressCallback, positions: Mapping[str, int] | None = None
+) -> ClientSetups:
+    """Load the data and split them among the clients of the config.
+
+    With `positions` only these clients are loaded, as by a node that has the data of one silo: the position
+    of each among all clients decides its architecture.
+    """
+    if positions is not None:
+        return _load_benchmark_clients(config, streams, progress, positions)
     if config.benchmark.kind in SYNTHETIC_BENCHMARKS:
         setups = _make_synthetic_clients(config, streams)
     else:
-        setups = _load_benchmark_clients(config, streams, progress)
+        setups = _load_benchmark_clients(config, streams, progress, None)
     check_known("client in participation.schedule", config.participation.schedule, setups.clients)
     return setups
 
 
-def load_selected_clients(
-    config: RunConfig, streams: Streams, progress: ProgressCallback, positions: Mapping[str, int]
-) -> ClientSetups:
-    """Load some clients only, as a node does that has the data of one silo.
-
-    Args:
-        config: the config of the run.
-        streams: the run's streams.
-        progress: called while data are loaded.
-        positions: the position of each client among all clients, which decides its architecture.
-    """
-    return _load_benchmark_clients(config, streams, progress, positions)
-
-
 def _load_benchmark_clients(
-    config: RunConfig, streams: Streams, progress: ProgressCallback, positions: Mapping[str, int] | None = None
+    config: RunConfig, streams: Streams, progress: ProgressCallback, positions: Mapping[str, int] | None
 ) -> ClientSetups:
     """Each client has rows of the benchmark, as features of its own architecture."""
-    by_spec: dict[ModelSpec, _EncodedBenchmark] = {}
+    section = config.benchmark
 
-    def encoded(position: int) -> _EncodedBenchmark:
-        spec = model_spec_for(config, position)
-        if spec not in by_spec:
-            frozen_encoder = frozen_encoder_for(config, spec, streams)
-            pooled = pooled_features(feature_key(config, frozen_encoder.backbone, progress))
-            samples = _encode_benchmark(frozen_encoder, pooled)
-            by_spec[spec] = _EncodedBenchmark(pooled.benchmark, frozen_encoder, samples)
-        return by_spec[spec]
+    @cache
+    def encode(spec: zoo.ModelSpec) -> tuple[Benchmark, personal.FrozenEncoder, Samples]:
+        """The whole benchmark by one architecture; equal shapes give equal projections."""
+        model, backbone = config.model, backbone_for(config, spec.backbone)
+        info, rng = zoo.BACKBONES[spec.backbone].info, streams.generator("projection")
+        projection = personal.projection_for(info, spec.projection, model.dim, rng=rng, scale=model.projection_scale)
+        data = (section.kind, section.root, section.samples, tuple(section.domains), backbone.pixels)
+        keep_inputs = personal.PLACEMENTS[model.adapters] is not None
+        pooled = pooled_features(FeatureKey(section, data, backbone, keep_inputs, progress))
+        inputs = pooled.inputs
+        if inputs is None and projection.trained_by_clients:
+            inputs = FeatureInputs(pooled.features)
+        with torch.no_grad():
+            samples = Samples(projection(pooled.features), torch.from_numpy(pooled.benchmark.labels), inputs)
+        return pooled.benchmark, personal.FrozenEncoder(backbone, projection), samples
 
-    benchmark = encoded(min(positions.values()) if positions else 0).benchmark
-    split = load_or_draw_split(benchmark, config.benchmark, streams)
+    benchmark = encode(model_spec_for(config, min(positions.values()) if positions else 0))[0]
+    if section.manifest:
+        split = read_split(Path(section.manifest).expanduser())
+        split.check(benchmark)
+    else:
+        split = split_benchmark(benchmark, split_config_for(section), streams)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
-    clients = {
-        part.client: ClientSetup(
-            shard=_make_shard(encoded(positions[part.client]).samples, part),
-            model_spec=model_spec_for(config, positions[part.client]),
-            frozen_encoder=encoded(positions[part.client]).frozen_encoder,
-        )
-        for part in split.client_splits
-        if part.client in positions
-    }
+    clients = {}
+    for part in split.client_splits:
+        if part.client in positions:
+            spec = model_spec_for(config, positions[part.client])
+            _, frozen_encoder, samples = encode(spec)
+            train, test, validation = (
+                samples.take(torch.from_numpy(rows)) for rows in (part.train, part.test, part.validation)
+            )
+            shard = Shard(train, test, validation if len(part.validation) else None)
+            clients[part.client] = ClientSetup(shard=shard, model_spec=spec, frozen_encoder=frozen_encoder)
     return ClientSetups(clients=clients, classes=benchmark.classes, split=split)
-
-
-@dataclass(frozen=True, slots=True)
-class _EncodedBenchmark:
-    """A whole benchmark as features of one architecture."""
-
-    benchmark: Benchmark
-    frozen_encoder: FrozenEncoder
-    samples: Samples
-
-
-@torch.no_grad()
-def _encode_benchmark(frozen_encoder: FrozenEncoder, pooled: "PooledFeatures") -> Samples:
-    """Frozen features, with the inputs that a trained projection or backbone needs."""
-    labels = torch.from_numpy(pooled.benchmark.labels)
-    inputs = pooled.inputs
-    if inputs is None and frozen_encoder.projection.trained_by_clients:
-        inputs = FeatureInputs(pooled.features)
-    return Samples(frozen_encoder.projection(pooled.features), labels, inputs)
-
-
-def _make_shard(samples: Samples, part: ClientSplit) -> Shard:
-    train, test, validation = (
-        samples.take(torch.from_numpy(rows)) for rows in (part.train, part.test, part.validation)
-    )
-    return Shard(train, test, validation if len(part.validation) else None)
 
 
 def _make_synthetic_clients(config: RunConfig, streams: Streams) -> ClientSetups:
     section = config.benchmark
     per_class = max(1, section.samples // section.classes)
-    blobs = make_blobs(section.clients or 4, section.classes, config.model.dim, per_class, streams)
+    blobs = quickstart.make_blobs(section.clients or 4, section.classes, config.model.dim, per_class, streams)
     clients = {}
     for position, blob in enumerate(blobs):
         name, train = f"client-{position:03d}", Samples(blob.train_x, blob.train_y)
@@ -184,27 +162,17 @@ def _load_from_disk(
 
 
 def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress: ProgressCallback) -> Benchmark:
-    check_known("domain of quickstart", section.domains, DOMAIN_NAMES)
-    benchmark = load_quickstart(section.samples)
-    names = section.domains or DOMAIN_NAMES
-    domains = tuple(domain for domain in benchmark.domains if domain.name in names)
-    return dataclasses.replace(benchmark, domains=domains)
+    check_known("domain of quickstart", section.domains, quickstart.DOMAIN_NAMES)
+    benchmark = quickstart.load_quickstart(section.samples)
+    names = section.domains or quickstart.DOMAIN_NAMES
+    return dataclasses.replace(benchmark, domains=tuple(each for each in benchmark.domains if each.name in names))
 
 
 EMBEDDED_LOADERS: dict[str, BenchmarkLoader] = {
     "quickstart": BenchmarkLoader(
-        load=_load_quickstart_domains, split_config=SplitConfig(test_fraction=0.25), pixels=BACKBONE_PIXELS
+        load=_load_quickstart_domains, split_config=SplitConfig(test_fraction=0.25), pixels=quickstart.BACKBONE_PIXELS
     )
 }
-
-
-def load_or_draw_split(benchmark: Benchmark, section: BenchmarkSection, streams: Streams) -> Split:
-    """The stored split that the config names, or a new one."""
-    if section.manifest:
-        split = read_split(Path(section.manifest).expanduser())
-        split.check(benchmark)
-        return split
-    return split_benchmark(benchmark, split_config_for(section), streams)
 
 
 def split_config_for(section: BenchmarkSection) -> SplitConfig:
@@ -224,24 +192,13 @@ def split_config_for(section: BenchmarkSection) -> SplitConfig:
     )
 
 
-def model_spec_for(config: RunConfig, position: int) -> ModelSpec:
+def model_spec_for(config: RunConfig, position: int) -> zoo.ModelSpec:
     """The architecture of the client at a position: the config's, or the next of its family."""
     model = config.model
     if model.family:
-        return family_model_spec(model.family, position)
-    return ModelSpec(backbone=model.backbone, width=model.width, hidden=(model.hidden,), projection=model.projection)
-
-
-def frozen_encoder_for(config: RunConfig, spec: ModelSpec, streams: Streams) -> FrozenEncoder:
-    """The backbone and the projection of an architecture; equal shapes give equal projections."""
-    return FrozenEncoder(backbone_for(config, spec.backbone), frozen_projection(config, spec, streams))
-
-
-def frozen_projection(config: RunConfig, spec: ModelSpec, streams: Streams) -> FrozenProjection:
-    """The projection of an architecture, from the config and the seed alone."""
-    model, info = config.model, BACKBONES[spec.backbone].info
-    rng = streams.generator("projection")
-    return projection_for(info, spec.projection, model.dim, rng=rng, scale=model.projection_scale)
+        return zoo.family_model_spec(model.family, position)
+    hidden = (model.hidden,)
+    return zoo.ModelSpec(backbone=model.backbone, width=model.width, hidden=hidden, projection=model.projection)
 
 
 def backbone_for(config: RunConfig, name: str) -> Backbone:
@@ -255,7 +212,7 @@ def backbone_for(config: RunConfig, name: str) -> Backbone:
 
 @lru_cache(maxsize=4)  # a family has at most four
 def _load_backbone_at(name: str, weights: str, device: str, pixels: int) -> Backbone:
-    backbone = load_backbone(name, weights, device)
+    backbone = zoo.load_backbone(name, weights, device)
     return backbone.with_pixels(pixels) if pixels and backbone.pixels else backbone
 
 
@@ -264,7 +221,7 @@ class FeatureKey:
     """All that pooled features depend on; the fields that are not compared follow from it."""
 
     section: BenchmarkSection = field(compare=False)
-    key: tuple[str, str, int, tuple[str, ...], int]
+    data: tuple[str, str, int, tuple[str, ...], int]
     backbone: Backbone
     keep_inputs: bool  # whether encoders train inside the backbone and need the samples themselves
     progress: ProgressCallback = field(compare=False)
@@ -279,55 +236,36 @@ class PooledFeatures:
     inputs: Inputs | None
 
 
-def feature_key(config: RunConfig, backbone: Backbone, progress: ProgressCallback) -> FeatureKey:
-    """The key of the config's features by this backbone."""
-    section = config.benchmark
-    key = (section.kind, section.root, section.samples, tuple(section.domains), backbone.pixels)
-    return FeatureKey(section, key, backbone, PLACEMENTS[config.model.adapters] is not None, progress)
-
-
 @lru_cache(maxsize=4)  # every run of a comparison uses the same features
 def pooled_features(key: FeatureKey) -> PooledFeatures:
     """The features, from the cache on disk if they are there."""
     backbone, progress, loader = key.backbone, key.progress, benchmark_loader(key.section.kind)
     benchmark = loader.load(key.section, backbone.pixels, progress)
-    _check_modality(benchmark, backbone)
-    inputs = _training_inputs(benchmark, backbone, loader.allow_flip) if key.keep_inputs else None
+    texts = [text for domain in benchmark.domains if isinstance(domain, TextDomain) for text in domain.texts]
+    modality = "text" if isinstance(benchmark.domains[0], TextDomain) else "image"
+    if modality != backbone.modality:
+        names = [name for name, entry in zoo.BACKBONES.items() if entry.info.modality == modality]
+        raise InvalidInput(
+            f"benchmark {benchmark.name} needs a backbone for {modality}s, got {backbone.name}; set "
+            f"model.backbone to one of {', '.join(names)}"
+        )
+    inputs: Inputs | None = None
+    if key.keep_inputs and backbone.pixels:
+        inputs = ImageInputs.from_benchmark(benchmark, pixels=backbone.pixels, allow_flip=loader.allow_flip)
+    elif key.keep_inputs:
+        inputs = backbone.make_inputs(texts)
     features, start = [], 0
     for domain in benchmark.domains:
 
         def report(done: int, total: int, name: str = domain.name) -> None:
             progress(f"features of {name}", done, total)
 
-        rows = torch.arange(start, start + len(domain))
-        raw = raw_inputs(domain) if inputs is None else inputs.take(rows)
+        if inputs is not None:
+            raw: object = inputs.take(torch.arange(start, start + len(domain)))
+        elif isinstance(domain, ImageDomain | TextDomain):
+            raw = domain.images if isinstance(domain, ImageDomain) else domain.texts
+        else:
+            raise InvalidInput(f"domain {domain.name} has labels only; load it with its samples")
         features.append(cached_pooled_features(backbone, raw, progress=report))
         start += len(domain)
     return PooledFeatures(benchmark, torch.cat(features), inputs)
-
-
-def _training_inputs(benchmark: Benchmark, backbone: Backbone, allow_flip: bool) -> Inputs:
-    """All samples of a benchmark as this backbone reads them, for training inside it."""
-    if backbone.pixels:
-        return ImageInputs.from_benchmark(benchmark, pixels=backbone.pixels, allow_flip=allow_flip)
-    texts = [text for domain in benchmark.domains if isinstance(domain, TextDomain) for text in domain.texts]
-    return backbone.make_inputs(texts)
-
-
-def raw_inputs(domain: LabelledDomain) -> object:
-    """What a backbone reads of a domain: its images or its texts."""
-    if isinstance(domain, ImageDomain):
-        return domain.images
-    if isinstance(domain, TextDomain):
-        return domain.texts
-    raise InvalidInput(f"domain {domain.name} has labels only; load it with its samples")
-
-
-def _check_modality(benchmark: Benchmark, backbone: Backbone) -> None:
-    modality = "text" if isinstance(benchmark.domains[0], TextDomain) else "image"
-    if modality != backbone.modality:
-        names = [name for name, entry in BACKBONES.items() if entry.info.modality == modality]
-        raise InvalidInput(
-            f"benchmark {benchmark.name} needs a backbone for {modality}s, got {backbone.name}; set "
-            f"model.backbone to one of {', '.join(names)}"
-        )

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.client import Client, Model, ReleaseConfig, Shard, TrainConfig
+from vpdr.client import Client, Model, ReleaseConfig, TrainConfig
 from vpdr.config import RunConfig, guarantee_level, make_framework, make_regulariser, release_encoder
 from vpdr.data.split import Split
 from vpdr.encoder.personal import AdapterConfig, make_encoder, make_head
@@ -18,7 +18,7 @@ from vpdr.federation.server import Server
 from vpdr.frameworks import Framework
 from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, ReleaseNoise, split_budget_with_training
 from vpdr.privacy import Adjacency, Budget, GuaranteeLevel, Ledger, NoiseOrigin, open_file_ledger
-from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser, SummariserConfig
+from vpdr.prototypes import SUMMARISERS, ClassMeans, SummariserConfig
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
 
@@ -69,42 +69,34 @@ def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federa
     8
     """
     setups = load_clients(config, Streams(config.run.seed), progress)
-    factory = ClientFactory.from_config(config, setups.classes)
+    factory = ClientFactory(config, setups.classes)
     names = sorted(setups.clients)
+    labels = [setups.clients[name].shard.train.labels for name in names]
+    counts = torch.stack([torch.bincount(each, minlength=setups.classes) for each in labels])
+    weights = {  # class counts are used only where the config declares them public
+        "uniform": torch.ones_like(counts),
+        "client_size": counts.sum(1, keepdim=True).expand(-1, setups.classes),
+        "class_count": counts,
+    }
     return Federation(
         config=config,
         clients=tuple(factory.make_client(name, setups.clients[name]) for name in names),
         framework=factory.framework,
         streams=factory.streams,
         classes=setups.classes,
-        weights=_client_weights(config, [setups.clients[name].shard for name in names], setups.classes),
+        weights=weights[config.weights.kind].float(),
         client_setups=setups.clients,
         split=setups.split,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClientFactory:
     """What all clients of a config share; it makes each client from its own data."""
 
-    config: RunConfig
-    classes: int
-    framework: Framework[Any]
-    release_config: ReleaseConfig
-    streams: Streams
-
-    @classmethod
-    def from_config(cls, config: RunConfig, classes: int) -> "ClientFactory":
-        """The factory of a config; no data are needed."""
-        streams = Streams(config.run.seed)
-        framework = make_framework(config, config.framework.kind)
-        return cls(
-            config=config,
-            classes=classes,
-            framework=framework,
-            release_config=make_release_config(config, framework, classes, streams),
-            streams=streams,
-        )
+    def __init__(self, config: RunConfig, classes: int) -> None:
+        self.config, self.classes, self.streams = config, classes, Streams(config.run.seed)
+        self.framework = make_framework(config, config.framework.kind)
+        self.release_config = make_release_config(config, self.framework, classes, self.streams)
 
     def make_client(self, name: str, setup: ClientSetup) -> Client:
         """A client before its first round."""
@@ -132,15 +124,17 @@ class ClientFactory:
         model, spec, streams = self.config.model, setup.model_spec, self.streams
         adapter = AdapterConfig(adapters=model.adapters, width=spec.width, dropout=model.dropout)
         encoder = make_encoder(adapter, model.dim, setup.frozen_encoder, rng=streams.generator("adapter"))
-        head = make_head(
-            model.dim, self.classes, rng=streams.generator("head"), hidden=spec.hidden, dropout=model.dropout
-        )
+        rng = streams.generator("head")
+        head = make_head(model.dim, self.classes, rng=rng, hidden=spec.hidden, dropout=model.dropout)
         return Model(encoder.eval(), head.eval())
 
 
 def make_release_config(config: RunConfig, framework: Framework[Any], classes: int, streams: Streams) -> ReleaseConfig:
     """How every client of the config releases, and trains its encoder if that is private."""
-    system_noise = config.release.noise == NoiseOrigin.SYSTEM
+    summariser, kind = framework.summariser, config.release.summariser
+    if kind != "framework" or isinstance(summariser, ClassMeans):  # release.min_count applies to a framework's means
+        summariser_config = SummariserConfig(classes=classes, min_count=config.release.min_count)
+        summariser = SUMMARISERS["means" if kind == "framework" else kind].from_config(summariser_config)
     mechanism, dpsgd_config = make_mechanism(config, classes, streams), None
     if config.train.is_private:
         mechanism, dpsgd_config = split_budget_with_training(
@@ -154,11 +148,11 @@ def make_release_config(config: RunConfig, framework: Framework[Any], classes: i
         )
     return ReleaseConfig(
         mechanism=mechanism,
-        summariser=_make_summariser(config, framework, classes),
+        summariser=summariser,
         encoder_kind=release_encoder(config),
         max_releases=config.releases,
         clip_norm=config.mechanism.clip_norm,
-        make_noise=ReleaseNoise(None if system_noise else streams),
+        make_noise=ReleaseNoise(None if config.release.noise == NoiseOrigin.SYSTEM else streams),
         dpsgd_config=dpsgd_config,
     )
 
@@ -181,15 +175,6 @@ def make_mechanism(config: RunConfig, classes: int, streams: Streams) -> Mechani
     )
 
 
-def _make_summariser(config: RunConfig, framework: Framework[Any], classes: int) -> Summariser:
-    summariser_config = SummariserConfig(classes=classes, min_count=config.release.min_count)
-    if config.release.summariser != "framework":
-        return SUMMARISERS[config.release.summariser].from_config(summariser_config)
-    if isinstance(framework.summariser, ClassMeans):  # release.min_count applies to these too
-        return ClassMeans.from_config(summariser_config)
-    return framework.summariser
-
-
 def make_ledger(config: RunConfig, client: str) -> Ledger:
     """A client's ledger; without a limit where the releases are not private."""
     limited = guarantee_level(config) is not GuaranteeLevel.NONE
@@ -205,14 +190,3 @@ def use_file_ledgers(clients: Sequence[Client], directory: Path) -> None:
     """Move the clients' ledgers into files, so that no crash between two rounds can undo a charge."""
     for client in clients:
         client.ledger = open_file_ledger(client.ledger, directory / f"{client.id}.json")
-
-
-def _client_weights(config: RunConfig, shards: list[Shard], classes: int) -> Float[Tensor, "m c"]:
-    """Class counts are used only where the config declares them public."""
-    counts = torch.stack([torch.bincount(shard.train.labels, minlength=classes) for shard in shards])
-    weights = {
-        "uniform": torch.ones(len(shards), classes),
-        "client_size": counts.sum(1, keepdim=True).expand(-1, classes).float(),
-        "class_count": counts.float(),
-    }
-    return weights[config.weights.kind]

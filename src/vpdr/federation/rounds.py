@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -13,8 +13,6 @@ from vpdr.federation.builder import Federation
 from vpdr.frameworks import FrameworkState
 from vpdr.types import Prototypes
 
-RoundRecord: TypeAlias = dict[str, Any]
-
 
 @dataclass(slots=True)
 class RunState:
@@ -22,7 +20,7 @@ class RunState:
 
     rounds_done: int
     server_state: FrameworkState
-    round_records: list[RoundRecord]
+    round_records: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +30,6 @@ class RoundUploads:
     round: int
     clients: Mapping[str, Client]  # all clients that take part in the round
     uploads: Mapping[str, Prototypes]  # of those that sent something
-
-
-def release_from_client(client: Client, round: int) -> Prototypes | None:
-    """The default source of uploads: the client's own release."""
-    return client.release(round)
 
 
 def never_stop() -> bool:
@@ -55,7 +48,7 @@ class Callbacks:
         stop: asked before each round; True ends the run there.
     """
 
-    get_upload: Callable[[Client, int], Prototypes | None] = release_from_client
+    get_upload: Callable[[Client, int], Prototypes | None] = lambda client, round: client.release(round)
     on_uploads: Sequence[Callable[[RoundUploads], None]] = ()
     on_round_end: Sequence[Callable[[RunState], None]] = ()
     stop: Callable[[], bool] = never_stop
@@ -73,7 +66,7 @@ def simulate(federation: Federation, state: RunState | None = None, callbacks: C
         The state after the last round, or after the round before `callbacks.stop` returned True.
     """
     torch.set_num_threads(federation.config.run.threads)
-    state = state or initial_run_state(federation)
+    state = state or RunState(0, federation.server.init_state(), [])
     while state.rounds_done < federation.config.run.rounds and not callbacks.stop():
         run_round(federation, state, callbacks)
         for on_round_end in callbacks.on_round_end:
@@ -81,29 +74,42 @@ def simulate(federation: Federation, state: RunState | None = None, callbacks: C
     return state
 
 
-def initial_run_state(federation: Federation) -> RunState:
-    """The state before the first round."""
-    return RunState(0, federation.server.init_state(), [])
-
-
 def run_round(federation: Federation, state: RunState, callbacks: Callbacks) -> None:
-    """One round of Algorithm 1: clients release, the server aggregates, clients fine-tune; then evaluate."""
-    round, clients = state.rounds_done + 1, federation.clients
-    participants = participating_clients(federation, round)
+    """One round of Algorithm 1, and then the evaluation of all clients."""
+    round, clients, server = state.rounds_done + 1, federation.clients, federation.server
+    names = server.sample_participants(round)
+    participants = {client.id: client for client in clients if client.id in names}
     timers, server_timer = {client.id: PhaseTimer() for client in clients}, PhaseTimer()
-    uploads = _collect_uploads(participants, round, callbacks, timers)
-    with server_timer.phase("server"):
-        broadcast, state.server_state = federation.server.aggregate(uploads, state.server_state, round)
-    losses = _finetune(participants, broadcast, round, timers)
-    measured = _evaluate(clients, losses, timers, federation.config.run.is_evaluation_round(round))
+
+    uploads: dict[str, Prototypes] = {}
+    for name, client in participants.items():  # private prototypes: lines 3 to 12
+        with timers[name].phase("prototypes"):
+            upload = callbacks.get_upload(client, round)
+        if upload is not None:
+            uploads[name] = upload
+    for on_uploads in callbacks.on_uploads:
+        on_uploads(RoundUploads(round, participants, uploads))
+
+    with server_timer.phase("server"):  # global prototypes: line 14
+        broadcast, state.server_state = server.aggregate(uploads, state.server_state, round)
+
+    losses: dict[str, dict[str, float]] = {}
+    for name, client in participants.items():  # fine-tuning: lines 16 to 23
+        with timers[name].phase("finetune"):
+            losses[name] = dict(client.finetune(broadcast, round))
+
+    measure_accuracy = federation.config.run.is_evaluation_round(round)
+    measured = {
+        client.id: {
+            "present": client.id in losses,
+            "losses": losses.get(client.id, {}),
+            **evaluate_client(client, measure_accuracy=measure_accuracy),
+            "seconds": timers[client.id].seconds,
+        }
+        for client in clients
+    }
     state.round_records.append({"round": round, "clients": measured, "seconds": server_timer.seconds})
     state.rounds_done = round
-
-
-def participating_clients(federation: Federation, round: int) -> list[Client]:
-    """The clients that take part in a round."""
-    names = set(federation.server.sample_participants(round))
-    return [client for client in federation.clients if client.id in names]
 
 
 @dataclass(slots=True)
@@ -118,44 +124,3 @@ class PhaseTimer:
         begin = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - begin
-
-
-def _collect_uploads(
-    participants: Sequence[Client], round: int, callbacks: Callbacks, timers: Mapping[str, PhaseTimer]
-) -> dict[str, Prototypes]:
-    uploads: dict[str, Prototypes] = {}
-    for client in participants:
-        with timers[client.id].phase("prototypes"):
-            upload = callbacks.get_upload(client, round)
-        if upload is not None:
-            uploads[client.id] = upload
-    for on_uploads in callbacks.on_uploads:
-        on_uploads(RoundUploads(round, {client.id: client for client in participants}, uploads))
-    return uploads
-
-
-def _finetune(
-    participants: Sequence[Client], broadcast: Any, round: int, timers: Mapping[str, PhaseTimer]
-) -> dict[str, dict[str, float]]:
-    losses = {}
-    for client in participants:
-        with timers[client.id].phase("finetune"):
-            losses[client.id] = dict(client.finetune(broadcast, round))
-    return losses
-
-
-def _evaluate(
-    clients: Sequence[Client],
-    losses: Mapping[str, dict[str, float]],
-    timers: Mapping[str, PhaseTimer],
-    measure_accuracy: bool,
-) -> dict[str, RoundRecord]:
-    return {
-        client.id: {
-            "present": client.id in losses,
-            "losses": losses.get(client.id, {}),
-            **evaluate_client(client, measure_accuracy=measure_accuracy),
-            "seconds": timers[client.id].seconds,
-        }
-        for client in clients
-    }

@@ -30,19 +30,15 @@ class RunObserver(Protocol):
 
     def on_uploads(self, round_uploads: RoundUploads) -> None:
         """Called with each round's uploads, after they were saved and before the server sees them."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """What it adds to a checkpoint, under keys of its own."""
-        ...
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continue from a whole checkpoint; raises InvalidInput where it lacks the observer's keys."""
-        ...
 
     def result(self) -> dict[str, Any]:
         """What it adds to the record of the finished run, under keys of its own."""
-        ...
 
 
 @runtime_checkable
@@ -51,17 +47,14 @@ class ObserverFactory(Protocol):
 
     def __call__(self, federation: Federation, run_dir: RunDir) -> RunObserver:
         """The observer of this run."""
-        ...
 
     def is_complete(self, record: Mapping[str, Any]) -> bool:
         """Whether a record has all that the observer would have added."""
-        ...
 
     def complete(
         self, record: dict[str, Any], config: RunConfig, run_dir: RunDir, progress: ProgressCallback
     ) -> dict[str, Any]:
         """The record of a finished run with what it lacked, saved again."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,26 +119,40 @@ def run_federation(
     if config.release.noise == NoiseOrigin.SYSTEM:
         use_file_ledgers(federation.clients, run_dir.ledgers_dir)
     state = None if saved is None else _restore(federation, saved, observers)
-    earlier_seconds = 0.0 if saved is None else float(saved["wall_seconds"])
-    ledgers = [client.ledger for client in federation.clients]
+    ledgers, store = [client.ledger for client in federation.clients], UploadStore(run_dir.path)
+    if saved is not None:
+        begin -= float(saved["wall_seconds"])  # of the run before it was stopped
+    last_saved = time.perf_counter()
 
     def save(state: RunState) -> None:
-        wall_seconds = earlier_seconds + time.perf_counter() - begin
-        run_dir.save_checkpoint(config, _checkpoint(federation, state, wall_seconds, observers), ledgers)
+        nonlocal last_saved
+        content: dict[str, Any] = {
+            "done": state.rounds_done,
+            "memory": state.server_state,
+            "rounds": state.round_records,
+            "clients": {client.id: client.state_dict() for client in federation.clients},
+            "wall_seconds": time.perf_counter() - begin,
+        }
+        for observer in observers:
+            content |= observer.state_dict()
+        run_dir.save_checkpoint(config, content, ledgers)
+        last_saved = time.perf_counter()
 
-    state = simulate(
-        federation,
-        state,
-        Callbacks(
-            on_uploads=_upload_callbacks(run_dir, observers, keep_uploads=options.keep_uploads),
-            on_round_end=[*options.on_round_end, _CheckpointTimer(save, options.checkpoint_seconds)],
-            stop=options.stop,
-        ),
+    def save_if_due(state: RunState) -> None:
+        if time.perf_counter() - last_saved >= options.checkpoint_seconds:
+            save(state)
+
+    save_uploads = [lambda each: store.save(each.round, each.uploads)] if options.keep_uploads else []
+    callbacks = Callbacks(
+        on_uploads=[*save_uploads, *(observer.on_uploads for observer in observers)],  # saved before they are shown
+        on_round_end=[*options.on_round_end, save_if_due],
+        stop=options.stop,
     )
+    state = simulate(federation, state, callbacks)
     if state.rounds_done < config.run.rounds:
         save(state)
         return RunResult(None, state.rounds_done)
-    record = finished_record(config, state.round_records, ledgers, earlier_seconds + time.perf_counter() - begin)
+    record = finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
     for observer in observers:
         record |= observer.result()
     run_dir.save_ledgers(ledgers)
@@ -159,46 +166,6 @@ def _read_finished(config: RunConfig, run_dir: RunDir, options: RunOptions) -> d
         if not factory.is_complete(record):
             record = factory.complete(record, config, run_dir, options.progress)
     return record
-
-
-def _upload_callbacks(
-    run_dir: RunDir, observers: Sequence[RunObserver], *, keep_uploads: bool
-) -> list[Callable[[RoundUploads], None]]:
-    """Uploads are saved first, then shown to the observers."""
-    store = UploadStore(run_dir.path)
-
-    def save_uploads(round_uploads: RoundUploads) -> None:
-        if round_uploads.uploads:
-            store.save(round_uploads.round, round_uploads.uploads)
-
-    return [*([save_uploads] if keep_uploads else []), *(observer.on_uploads for observer in observers)]
-
-
-class _CheckpointTimer:
-    """Saves a checkpoint after a round if the last one is older than `interval` seconds."""
-
-    def __init__(self, save: Callable[[RunState], None], interval: float) -> None:
-        self.save, self.interval, self.last_saved = save, interval, time.perf_counter()
-
-    def __call__(self, state: RunState) -> None:
-        if time.perf_counter() - self.last_saved >= self.interval:
-            self.save(state)
-            self.last_saved = time.perf_counter()
-
-
-def _checkpoint(
-    federation: Federation, state: RunState, wall_seconds: float, observers: Sequence[RunObserver]
-) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "done": state.rounds_done,
-        "memory": state.server_state,
-        "rounds": state.round_records,
-        "clients": {client.id: client.state_dict() for client in federation.clients},
-        "wall_seconds": wall_seconds,
-    }
-    for observer in observers:
-        content |= observer.state_dict()
-    return content
 
 
 _CHECKPOINT_KEYS = {"identity", "done", "memory", "rounds", "clients", "wall_seconds"}
@@ -220,9 +187,7 @@ def _restore(federation: Federation, saved: Mapping[str, Any], observers: Sequen
     return RunState(int(saved["done"]), saved["memory"], list(saved["rounds"]))
 
 
-# Many runs: every method of an experiment with every seed, in parallel processes.
-
-
+IGNORE_CTRL_C = (signal.SIGINT, signal.SIG_IGN)  # in workers: the parent stops a comparison between two runs
 WORKER_DIED = "its process died twice, the second time alone; memory may not suffice for it"
 
 
@@ -272,7 +237,7 @@ def sweep(
         keep_going: yield a run that fails with its error and go on; otherwise it ends the sweep.
         stop: asked before each job; when True, running jobs are finished and no other is started.
     """
-    run_job = partial(_run_guarded if keep_going else _run_job, resume=resume)
+    run_job = partial(_run_job, resume=resume, keep_going=keep_going)
     if workers <= 1:
         for job in jobs:
             if stop():
@@ -294,7 +259,7 @@ def _run_parallel(
 ) -> Generator[JobResult, None, list[Job]]:
     """Yield results as they come; if a process dies, return the jobs that were running."""
     context = multiprocessing.get_context("spawn")  # a forked torch may hang in its threads
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_sigint)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=signal.signal, initargs=IGNORE_CTRL_C)
     running: dict[Future[JobResult], Job] = {}
     try:
         while (pending and not stop()) or running:
@@ -315,26 +280,20 @@ def _run_parallel(
     return []
 
 
-def _run_guarded(job: Job, resume: bool) -> JobResult:
-    """The result of a job that may fail; its traceback stays in the run's directory until it succeeds."""
+def _run_job(job: Job, resume: bool, keep_going: bool) -> JobResult:
+    """The result of a job; with `keep_going` it may fail, and its traceback is kept until the job succeeds."""
     failure_path = RunDir(job.out).failure_path
+    options = RunOptions(observers=job.observers, keep_uploads=job.keep_uploads)
     try:
-        result = _run_job(job, resume)
-    except Exception as error:  # noqa: BLE001 - whatever ends one run, the others go on
+        record = run_federation(job.config, job.out, resume=resume, options=options).record
+    except Exception as error:
+        if not keep_going:
+            raise
         message = format_error(error)
         with suppress(OSError):  # which may be the very error
             job.out.mkdir(parents=True, exist_ok=True)
             failure_path.write_text(f"{message}\n\n{traceback.format_exc()}")
         return JobResult(job, None, message)
-    failure_path.unlink(missing_ok=True)
-    return result
-
-
-def _run_job(job: Job, resume: bool) -> JobResult:
-    options = RunOptions(observers=job.observers, keep_uploads=job.keep_uploads)
-    return JobResult(job, run_federation(job.config, job.out, resume=resume, options=options).record)
-
-
-def _ignore_sigint() -> None:
-    """Leave Ctrl-C to the parent process, which stops a comparison between two runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if keep_going:
+        failure_path.unlink(missing_ok=True)
+    return JobResult(job, record)

@@ -225,7 +225,7 @@ def _run_round(
 
 @lru_cache(maxsize=1)  # calibration takes seconds for some accountants
 def _client_factory(config_json: str, classes: int) -> ClientFactory:
-    return ClientFactory.from_config(RunConfig.from_dict(json.loads(config_json)), classes)
+    return ClientFactory(RunConfig.from_dict(json.loads(config_json)), classes)
 
 
 def finetune_or_restore(
@@ -317,7 +317,7 @@ def _load_benchmark(config_json: str, position: tuple[str, int] | None) -> bench
     streams = Streams(config.run.seed)
     if position is None:
         return benchmarks.load_clients(config, streams, no_progress)
-    return benchmarks.load_selected_clients(config, streams, no_progress, dict([position]))
+    return benchmarks.load_clients(config, streams, no_progress, dict([position]))
 
 
 def _load_feature_file(path: Path, classes: int, dim: int) -> Shard:

@@ -23,7 +23,7 @@ def projection_of(config: RunConfig, seed: int = 0) -> ReleaseProjection:
 
 def test_clients_use_the_projection_of_the_config() -> None:
     config = strict_config("mechanism.release_dim=7", "run.seed=3")
-    of_clients = ClientFactory.from_config(config, 10).release_config.mechanism.projection
+    of_clients = ClientFactory(config, 10).release_config.mechanism.projection
     assert torch.equal(of_clients.basis, projection_of(config, 3).basis)
 
 

@@ -9,7 +9,7 @@ import torch
 from tests.unit.federation.conftest import timeless, tiny
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.federation.builder import build
-from vpdr.federation.rounds import initial_run_state, simulate
+from vpdr.federation.rounds import simulate
 from vpdr.federation.run import RunOptions, run_federation
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.records import finished_record, read_record
@@ -45,7 +45,7 @@ def test_clients_may_work_in_another_order(framework) -> None:
     config = tiny(framework, *VPDR)
     normal, other = build(config), build(config)
     # each client works in reverse; the server still gets the uploads by the clients' ids
-    memory = initial_run_state(other).server_state
+    memory = other.server.init_state()
     for t in (1, 2, 3):
         uploads = {client.id: client.release(t) for client in reversed(other.clients)}
         sent = [client for client in other.clients if uploads[client.id] is not None]
