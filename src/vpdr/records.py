@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
-from vpdr.config import RunConfig, guarantee_level, release_encoder, rename_settings
+from vpdr.config import RunConfig
+from vpdr.config.renames import rename_settings
+from vpdr.config.rules import guarantee_level, release_encoder
 from vpdr.data.split import Split, write_split
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest

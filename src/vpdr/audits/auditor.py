@@ -40,7 +40,9 @@ from vpdr.audits.target import (
     run_client,
 )
 from vpdr.client import Samples
-from vpdr.config import RunConfig, encoder_setting, parse_overrides, read_builtin, read_source
+from vpdr.config import RunConfig
+from vpdr.config.load import parse_overrides, read_builtin, read_source
+from vpdr.config.rules import encoder_setting
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import SystemNoise
 from vpdr.privacy import Adjacency, EncoderKind, Event, Ledger, LedgerFile

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from vpdr.config.renames import legacy_spelling, modernise
@@ -12,16 +12,7 @@ from vpdr.config.rules import check_config, coerce_options
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import DEFAULT_STAGE_SHARES, SelectionConfig, StageSchedule, check_clip_norm, parse_shares
 from vpdr.regulariser import Dcr
-from vpdr.validation import (
-    above_0_at_most_1,
-    at_least,
-    at_least_0_below_1,
-    check_known,
-    coerce,
-    not_negative,
-    one_of,
-    positive,
-)
+from vpdr.validation import above_0_at_most_1, at_least, at_least_0_below_1, check_known, coerce, one_of, positive
 
 PRIVATE_TRAINING = ("dpsgd",)
 RELEASE_ENCODERS = ("framework", "public", "broadcast", "personal")
@@ -165,13 +156,13 @@ class MechanismSection:
     def __post_init__(self) -> None:
         check_clip_norm(self.clip_norm)
         at_least(1, per_class=self.per_class)
-        not_negative(release_dim=self.release_dim, expected=self.expected)
+        at_least(0, release_dim=self.release_dim, expected=self.expected)
         StageSchedule(releases=1, shares=parse_shares(self.stages))
 
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of the chosen mechanism by name, for its `from_config`."""
-        return {**_own_settings(self, "clip_norm"), **self.options.get(self.kind, {})}
+        return _plug_in_settings(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,12 +188,12 @@ class RegulariserSection:
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of the chosen regulariser by name, for its `from_config`."""
-        return {**_own_settings(self), **self.options.get(self.kind, {})}
+        return _plug_in_settings(self)
 
 
-def _own_settings(section: Any, *excluded: str) -> dict[str, Any]:
-    names = [each.name for each in fields(section) if each.name not in {"kind", "options", *excluded}]
-    return {name: getattr(section, name) for name in names}
+def _plug_in_settings(section: MechanismSection | RegulariserSection) -> dict[str, Any]:
+    names = [each.name for each in dataclasses.fields(section) if each.name not in {"kind", "options", "clip_norm"}]
+    return {**{name: getattr(section, name) for name in names}, **section.options.get(section.kind, {})}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,9 +248,6 @@ class WeightsSection:
 
     def __post_init__(self) -> None:
         one_of(("uniform", "client_size", "class_count"), kind=self.kind)
-
-
-# The config of one run: all its sections, as dicts and as a hash.
 
 
 TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
@@ -325,7 +313,19 @@ class RunConfig:
         for name, content in data.items():
             if not isinstance(content, Mapping):
                 raise InvalidInput(f"{name} must be a table of settings, got {content!r}; write [{name}]")
-            built[name] = _parse_section(name, sections[name].default_factory, content)
+            section_type: Any = sections[name].default_factory
+            fields = {each.name: each for each in dataclasses.fields(section_type)}
+            values: dict[str, Any] = {}
+            if fields.pop("options", None) is not None:
+                tables = {key: value for key, value in content.items() if isinstance(value, Mapping)}
+                content = {key: value for key, value in content.items() if key not in tables}
+                values["options"] = coerce_options(name, tables, fields)
+            check_known(f"setting in [{name}]", content, fields)
+            values |= {key: coerce(f"{name}.{key}", value, fields[key].type) for key, value in content.items()}
+            try:
+                built[name] = section_type(**values)
+            except InvalidInput as error:
+                raise InvalidInput(f"[{name}] {error}") from error
         return cls(**built)
 
     def to_dict(self) -> dict[str, Any]:
@@ -350,18 +350,3 @@ class RunConfig:
     def releases(self) -> int:
         """How many releases share the budget."""
         return min(self.release.count or self.run.rounds, self.run.rounds)
-
-
-def _parse_section(name: str, section_type: Any, content: Mapping[str, Any]) -> Any:
-    fields = {each.name: each for each in dataclasses.fields(section_type)}
-    options: dict[str, dict[str, Any]] = {}
-    if fields.pop("options", None) is not None:
-        tables = {key: value for key, value in content.items() if isinstance(value, Mapping)}
-        options = coerce_options(name, tables, fields)
-        content = {key: value for key, value in content.items() if key not in tables}
-    check_known(f"setting in [{name}]", content, fields)
-    values = {key: coerce(f"{name}.{key}", value, fields[key].type) for key, value in content.items()}
-    try:
-        return section_type(**values, **({"options": options} if options else {}))
-    except InvalidInput as error:
-        raise InvalidInput(f"[{name}] {error}") from error

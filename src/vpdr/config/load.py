@@ -9,12 +9,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from vpdr import validation
 from vpdr.config.config import TOP_LEVEL_KEYS, RunConfig
 from vpdr.config.renames import modernise, rename_keys
 from vpdr.config.rules import benchmark_names
 from vpdr.errors import InvalidInput
 from vpdr.validation import check_known, deep_merge, suggestion
-from vpdr.validation import parse_overrides as parse_setting_tables
 
 _DIR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -82,17 +82,25 @@ def load_experiment(source: str, options: ExperimentOptions | None = None) -> Ex
     overrides = parse_overrides(options.settings)
     own = modernise({key: value for key, value in content.items() if key not in TOP_LEVEL_KEYS})
     base = deep_merge(read_builtin("presets", preset), own)
-    methods, data_dirs = _select_methods(content, options), parse_data_dirs(options.data)
+    methods, data_dirs = _select_methods(content, options.methods), parse_data_dirs(options.data)
     method_configs = []
     for scenario, changes in (content.get("scenarios") or {"": {}}).items():
         for method, method_settings in methods.items():
             data = deep_merge({"run": {"name": name}}, base)
             for layer in (modernise(changes), overrides, method_settings):  # a method keeps its own settings
                 data = deep_merge(data, layer)
-            config = RunConfig.from_dict(with_data_root(data, data_dirs))
+            kind = data.get("benchmark", {}).get("kind")
+            if kind in data_dirs:
+                data = deep_merge(data, {"benchmark": {"root": data_dirs[kind]}})
+            config = RunConfig.from_dict(data)
             method_configs.append(MethodConfig(scenario=scenario, method=method, config=config))
     seeds = parse_seeds(options.seeds) if options.seeds else check_seeds(content.get("seeds", []))
-    _check_overrides_used(overrides, methods)
+    for section, key in [(section, key) for section, table in overrides.items() for key in table]:
+        if all(key in (method.get(section) or {}) for method in methods.values()):
+            raise InvalidInput(
+                f"--set {section}.{key} has no effect: each method sets it itself; leave it out, "
+                "or describe an arm of your own in a file"
+            )
     if "baseline" in content:
         check_known("baseline", [content["baseline"]], [*methods, *read_builtin("experiments", "methods")])
     return Experiment(
@@ -108,7 +116,12 @@ def read_source(source: str) -> dict[str, Any]:
     """The content of a file, of a built-in experiment, or of one that consists of a preset."""
     path = Path(source)
     if path.suffix == ".toml" or path.is_file():
-        return _read_toml(path)
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"{path} is not valid TOML: {error}") from error
     if source in presets():
         return {"preset": source}
     if source in experiments():
@@ -137,15 +150,6 @@ def _builtin_names(directory: str) -> list[str]:
     return sorted(Path(file.name).stem for file in files if file.name.endswith(".toml"))
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not valid TOML: {error}") from error
-
-
 def check_top_level(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """The content of an experiment file, after a check of its top-level keys."""
     for key, (kind, description) in TOP_LEVEL_KEYS.items():
@@ -156,21 +160,16 @@ def check_top_level(content: Mapping[str, Any]) -> Mapping[str, Any]:
             raise InvalidInput(f"methods must be a list of names, got {name!r} among them")
     for key in ("scenarios", "custom_methods"):
         for name, table in content.get(key, {}).items():
-            _check_named_table(key, name, table)
+            if not _DIR_NAME.fullmatch(name):
+                raise InvalidInput(f"{key}: {name!r} names a folder; use letters, digits, '.', '_' and '-'")
+            if not isinstance(table, Mapping) or not all(isinstance(part, Mapping) for part in table.values()):
+                raise InvalidInput(f"[{key}.{name}] must hold tables of settings, got {table!r}")
     return content
-
-
-def _check_named_table(key: str, name: str, table: object) -> None:
-    """The name becomes a directory, the table changes sections of the config."""
-    if not _DIR_NAME.fullmatch(name):
-        raise InvalidInput(f"{key}: {name!r} names a folder; use letters, digits, '.', '_' and '-'")
-    if not isinstance(table, Mapping) or not all(isinstance(part, Mapping) for part in table.values()):
-        raise InvalidInput(f"[{key}.{name}] must hold tables of settings, got {table!r}")
 
 
 def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
     """Several `section.key=value` as nested tables in the present spelling, the last one winning."""
-    return modernise(parse_setting_tables(settings))
+    return modernise(validation.parse_overrides(settings))
 
 
 def parse_data_dirs(texts: Sequence[str]) -> dict[str, str]:
@@ -185,20 +184,11 @@ def parse_data_dirs(texts: Sequence[str]) -> dict[str, str]:
     return data_dirs
 
 
-def with_data_root(data: Mapping[str, Any], data_dirs: Mapping[str, str]) -> dict[str, Any]:
-    """Tables of settings with the directory of their benchmark's data."""
-    kind = data.get("benchmark", {}).get("kind")
-    return deep_merge(data, {"benchmark": {"root": data_dirs[kind]}} if kind in data_dirs else {})
-
-
-def _select_methods(content: Mapping[str, Any], options: ExperimentOptions) -> dict[str, Mapping[str, Any]]:
+def _select_methods(content: Mapping[str, Any], selected: str | None) -> dict[str, Mapping[str, Any]]:
     """The settings of each method: built-in ones, and those of the file."""
     custom = {name: modernise(table) for name, table in content.get("custom_methods", {}).items()}
     available = {**read_builtin("experiments", "methods"), **custom}
-    if options.methods is not None:
-        names = [name.strip() for name in options.methods.split(",")]
-    else:
-        names = list(content.get("methods", ()))
+    names = [name.strip() for name in selected.split(",")] if selected is not None else content.get("methods", ())
     check_known("method", names, available)
     return {name: available[name] for name in names} or {"": {}}
 
@@ -220,14 +210,3 @@ def check_seeds(seeds: list[int]) -> tuple[int, ...]:
     if any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) != len(seeds):
         raise InvalidInput(f"seeds must be different whole numbers of at least 0, got {seeds}")
     return tuple(seeds)
-
-
-def _check_overrides_used(overrides: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse an override that every method replaces."""
-    for section, settings in overrides.items():
-        for key in settings:
-            if all(key in (method.get(section) or {}) for method in methods.values()):
-                raise InvalidInput(
-                    f"--set {section}.{key} has no effect: each method sets it itself; leave it out, "
-                    "or describe an arm of your own in a file"
-                )

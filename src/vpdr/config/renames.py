@@ -28,25 +28,23 @@ RETIRED_SETTINGS = {"mechanism.metric": "plain"}  # the only value that is still
 def modernise(data: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of settings in the present spelling; renamed and retired settings give a hint.
 
-    Args:
-        data: nested tables of settings, in either spelling.
-
-    Returns:
-        The same tables without any old name or value.
-
     Raises:
         InvalidInput: a setting is given in both spellings, or a retired one has an effect.
     """
     for path, ignored in RETIRED_SETTINGS.items():
         section, key = path.split(".")
-        value = data[section].get(key, ignored) if isinstance(data.get(section), Mapping) else ignored
-        if value != ignored:
-            raise InvalidInput(f"{path}={value} was removed, only {path}={ignored} is left; leave it out")
-        data = _without(data, section, key, f"{path} has no effect any more; leave it out")
-    return rename_settings(data, hint=lambda message: logger.warning("%s", message))
+        table = data.get(section)
+        if isinstance(table, Mapping) and key in table:
+            if table[key] != ignored:
+                raise InvalidInput(f"{path}={table[key]} was removed, only {path}={ignored} is left; leave it out")
+            logger.warning("%s has no effect any more; leave it out", path)
+            data = {**data, section: {name: value for name, value in table.items() if name != key}}
+    return rename_settings(data, hint=_log_rename)
 
 
-def rename_settings(data: Mapping[str, Any], *, hint: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+def rename_settings(
+    data: Mapping[str, Any], *, hint: Callable[[str, str], None] = lambda _old, _new: None
+) -> dict[str, Any]:
     """Tables of settings with present names and values, as in a stored record; retired ones are left."""
     return _mapped(data, RENAMED_SETTINGS, RENAMED_VALUES, hint)
 
@@ -54,7 +52,7 @@ def rename_settings(data: Mapping[str, Any], *, hint: Callable[[str], None] = la
 def legacy_spelling(data: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of settings with the old names and values: what a config's hash is computed from."""
     values = {path: {new: old for old, new in names.items()} for path, names in RENAMED_VALUES.items()}
-    return _mapped(data, {new: old for old, new in RENAMED_SETTINGS.items()}, values, lambda _: None)
+    return _mapped(data, {new: old for old, new in RENAMED_SETTINGS.items()}, values, lambda _old, _new: None)
 
 
 def rename_keys(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,30 +62,23 @@ def rename_keys(content: Mapping[str, Any]) -> dict[str, Any]:
         if old in out:
             if new in out:
                 raise InvalidInput(f"{old} is the old name of {new}; give only {new}")
-            logger.warning("%s", _renamed(old, new))
+            _log_rename(old, new)
             out[new] = out.pop(old)
     return out
 
 
-def _renamed(old: str, new: str) -> str:
-    return f"{old} is now {new}; the old spelling is accepted for one more version"
-
-
-def _without(data: Mapping[str, Any], section: str, key: str, message: str) -> Mapping[str, Any]:
-    table = data.get(section)
-    if not isinstance(table, Mapping) or key not in table:
-        return data
-    logger.warning("%s", message)
-    return {**data, section: {name: value for name, value in table.items() if name != key}}
+def _log_rename(old: str, new: str) -> None:
+    logger.warning("%s is now %s; the old spelling is accepted for one more version", old, new)
 
 
 def _mapped(
     data: Mapping[str, Any],
     names: Mapping[str, str],
     values: Mapping[str, Mapping[str, str]],
-    hint: Callable[[str], None],
+    hint: Callable[[str, str], None],
     prefix: str = "",
 ) -> dict[str, Any]:
+    """Nested tables with other names and values; `hint` is called with the old and the new one of each."""
     out: dict[str, Any] = {}
     for key, value in data.items():
         path = f"{prefix}{key}"
@@ -99,8 +90,8 @@ def _mapped(
         if isinstance(value, Mapping):
             new_value = _mapped(value, names, values, hint, f"{path}.")
         elif new_key != key:
-            hint(_renamed(path, new_path))
+            hint(path, new_path)
         elif new_value != value:
-            hint(_renamed(f"{path}={value}", f"{path}={new_value}"))
+            hint(f"{path}={value}", f"{path}={new_value}")
         out[new_key] = new_value
     return out

@@ -46,14 +46,6 @@ def check_config(config: "RunConfig") -> None:
     Raises:
         InvalidInput: one line with the setting and a remedy.
     """
-    _check_names(config)
-    _check_values(config)
-    for violated, message in _rules(config):
-        if violated:
-            raise InvalidInput(message)
-
-
-def _check_names(config: "RunConfig") -> None:
     section, model = config.benchmark, config.model
     check_known("benchmark", [section.kind], benchmark_names())
     check_known("backbone", [model.backbone], BACKBONES)
@@ -69,10 +61,7 @@ def _check_names(config: "RunConfig") -> None:
     check_known("accountant", [config.budget.accountant], ACCOUNTANTS)
     check_known("adjacency", [config.budget.adjacency], list(Adjacency))
     check_known("summariser", [config.release.summariser], ["framework", *SUMMARISERS])
-
-
-def _check_values(config: "RunConfig") -> None:
-    """Values that only a plug-in or an accountant can check."""
+    # values that only a plug-in or an accountant can check
     budget = Budget(config.budget.epsilon, config.budget.delta)
     ACCOUNTANTS[config.budget.accountant].noise_multiplier(budget, 1)  # raises where no Gaussian is possible
     selection_config(config)
@@ -82,23 +71,15 @@ def _check_values(config: "RunConfig") -> None:
     for client, rounds in config.participation.schedule.items():
         if not isinstance(rounds, list) or not all(type(round) is int for round in rounds):
             raise InvalidInput(f"participation.schedule.{client} must be a list of rounds, got {rounds!r}")
+    for violated, message in _rules(config):
+        if violated:
+            raise InvalidInput(message)
 
 
 def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     """All rules as (violated, message), in the order in which they are checked."""
-    yield from _data_rules(config)
-    yield from _release_rules(config)
-    if release_encoder(config) is EncoderKind.BROADCAST:
-        yield from _broadcast_rules(config)
-    yield from _accumulation_rules(config)
-    if config.train.is_private:
-        for violated, reason in _dp_training_rules(config):
-            yield violated, f"train.privacy={config.train.privacy} {reason}"
-
-
-def _data_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
-    section, model = config.benchmark, config.model
-    synthetic = section.kind in SYNTHETIC_BENCHMARKS
+    section, budget, release, weights = config.benchmark, config.budget, config.release, config.weights
+    synthetic, traits = section.kind in SYNTHETIC_BENCHMARKS, mechanism_traits(config)
     yield (
         section.per_domain > 1 and section.skew == "pooled",
         "a pool is shared by benchmark.clients; leave out benchmark.per_domain",
@@ -108,14 +89,10 @@ def _data_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
         f"benchmark {section.kind} has one client a domain; set benchmark.clients, not per_domain",
     )
     yield (
-        synthetic and (bool(model.family) or _trains_inside_backbone(config)),
+        synthetic and (bool(config.model.family) or _trains_inside_backbone(config)),
         f"benchmark {section.kind} has no pictures for a backbone; leave out model.family and a trained "
         "projection, and set model.adapters=last",
     )
-
-
-def _release_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
-    budget, release, weights = config.budget, config.release, config.weights
     framework = make_framework(config, config.framework.kind)
     own_means = release.summariser == "framework" and isinstance(framework.summariser, ClassMeans)
     yield (
@@ -128,7 +105,7 @@ def _release_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
             f"participation.schedule.{client} must lie in 1 to {config.run.rounds}, got {rounds}",
         )
     adjacency = Adjacency(budget.adjacency)
-    counts_are_private = adjacency is not Adjacency.REPLACE_SAME_LABEL and mechanism_traits(config).is_private
+    counts_are_private = adjacency is not Adjacency.REPLACE_SAME_LABEL and traits.is_private
     yield (
         counts_are_private and framework.has_uploads and not release_summariser(config).counts_are_private(adjacency),
         f"adjacency {adjacency} keeps class counts private, and summariser {release.summariser} gives them "
@@ -145,43 +122,37 @@ def _release_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
         f"the plan requires a guarantee that is {budget.require}, this one would be {level}; "
         "set release.encoder=public and release.summariser=sums, or lower budget.require",
     )
+    if release_encoder(config) is EncoderKind.BROADCAST:
+        yield from _broadcast_rules(config)
+    dim, kind, summariser = config.mechanism.release_dim, config.mechanism.kind, release.summariser
+    yield (dim > config.model.dim, f"mechanism.release_dim must be at most model.dim = {config.model.dim}, got {dim}")
+    if framework.has_uploads:  # releases that are added up must be of the same features
+        yield _fixed_encoder_rule(config, release_encoder(config))
+        hides_counts = summariser in SUMMARISERS and SUMMARISERS[summariser].counts_are_private(Adjacency.REPLACE_ONE)
+        yield (
+            traits.is_accumulating and not hides_counts,
+            f"mechanism {kind} releases class sums, got summariser {summariser}; set release.summariser=sums",
+        )
+    if config.train.is_private:
+        for violated, reason in _dp_training_rules(config):
+            yield violated, f"train.privacy={config.train.privacy} {reason}"
 
 
 def _broadcast_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     """The framework must broadcast a feature map, and something must be released after it."""
     kind = config.framework.kind
     if make_framework(config, kind).encoder_kind is not EncoderKind.BROADCAST:
-        able = [
-            name
-            for name, framework in FRAMEWORKS.items()
-            if framework.from_config({}).with_broadcast_features() is not None
-        ]
+        variants = {name: each.from_config({}).with_broadcast_features() for name, each in FRAMEWORKS.items()}
+        able = " or ".join(name for name, variant in variants.items() if variant is not None)
         yield (
             True,
-            f"release.encoder=broadcast needs a framework that broadcasts a path ({' or '.join(able)}), got "
-            f"{kind}; set framework.kind={' or '.join(able)}, or release.encoder=public",
+            f"release.encoder=broadcast needs a framework that broadcasts a path ({able}), got "
+            f"{kind}; set framework.kind={able}, or release.encoder=public",
         )
     yield (
         config.releases < 2,
         "release.encoder=broadcast needs at least two releases, since the first comes before any path, "
         f"got {config.releases}; raise run.rounds and release.count, or set release.encoder=public",
-    )
-
-
-def _accumulation_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
-    """Releases that are added up must be of the same features."""
-    mechanism, summariser = config.mechanism, config.release.summariser
-    yield (
-        mechanism.release_dim > config.model.dim,
-        f"mechanism.release_dim must be at most model.dim = {config.model.dim}, got {mechanism.release_dim}",
-    )
-    if not uploads_prototypes(config):
-        return
-    yield _fixed_encoder_rule(config, release_encoder(config))
-    hides_counts = summariser in SUMMARISERS and SUMMARISERS[summariser].counts_are_private(Adjacency.REPLACE_ONE)
-    yield (
-        mechanism_traits(config).is_accumulating and not hides_counts,
-        f"mechanism {mechanism.kind} releases class sums, got summariser {summariser}; set release.summariser=sums",
     )
 
 

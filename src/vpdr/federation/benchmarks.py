@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import Samples, Shard
-from vpdr.config import SYNTHETIC_BENCHMARKS, BenchmarkSection, RunConfig
+from vpdr.config import BenchmarkSection, RunConfig
+from vpdr.config.rules import SYNTHETIC_BENCHMARKS
 from vpdr.data import BENCHMARK_SPECS, quickstart
 from vpdr.data.benchmark import Benchmark, ImageDomain, TextDomain
 from vpdr.data.images import ImageInputs

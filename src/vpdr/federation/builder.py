@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import Client, Model, ReleaseConfig, TrainConfig
-from vpdr.config import RunConfig, guarantee_level, make_framework, make_regulariser, release_encoder
+from vpdr.config import RunConfig
+from vpdr.config.rules import guarantee_level, make_framework, make_regulariser, release_encoder
 from vpdr.data.split import Split
 from vpdr.encoder.personal import AdapterConfig, make_encoder, make_head
 from vpdr.federation.benchmarks import ClientSetup, load_clients

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import sanitize
-from vpdr.config import RunConfig, check_encoder_is_fixed, make_framework
+from vpdr.config import RunConfig
+from vpdr.config.rules import check_encoder_is_fixed, make_framework
 from vpdr.federation import make_release_config
 from vpdr.flower.client_app import log_to_owner, reply_or_refusal
 from vpdr.flower.owner import NodeStore, Policy, Refusal, RefusalCode, check_config_against_policy

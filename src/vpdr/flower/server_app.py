@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.config import ExperimentOptions, RunConfig, load_experiment, make_framework
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment
+from vpdr.config.rules import make_framework
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.federation import Server, build, make_ledger
 from vpdr.flower.messages import (

@@ -16,16 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.attacks import AttackConfig, parse_attack_config
-from vpdr.config import (
-    RunConfig,
-    has_noop_regulariser,
-    mechanism_traits,
-    parse_data_dirs,
-    parse_overrides,
-    parse_seeds,
-    read_builtin,
-    uploads_prototypes,
-)
+from vpdr.config import RunConfig
+from vpdr.config.load import parse_data_dirs, parse_overrides, parse_seeds, read_builtin
+from vpdr.config.rules import has_noop_regulariser, mechanism_traits, uploads_prototypes
 from vpdr.encoder.personal import PLACEMENTS
 from vpdr.encoder.zoo import BACKBONES
 from vpdr.errors import InvalidInput

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from vpdr.config import read_builtin
+from vpdr.config.load import read_builtin
 from vpdr.errors import InvalidInput
 from vpdr.reproduce.figures import FIGURES
 from vpdr.reproduce.metrics import EXTRACTORS, paper_metrics
