@@ -38,32 +38,22 @@ if TYPE_CHECKING:
 
 # Loaded when they are first used: whoever needs a mechanism on plain arrays loads no datasets and no plots.
 _LAZY = {
-    "AttackConfig": "vpdr.attacks",
-    "AuditConfig": "vpdr.audits",
-    "AuditOptions": "vpdr.audits",
-    "Client": "vpdr.client",
-    "Dcr": "vpdr.regulariser",
-    "FRAMEWORKS": "vpdr.frameworks",
-    "Federation": "vpdr.federation",
-    "REGULARISERS": "vpdr.regulariser",
-    "RunConfig": "vpdr.config",
-    "RunOptions": "vpdr.federation",
-    "Server": "vpdr.federation",
-    "attack": "vpdr.api",
-    "audit": "vpdr.api",
-    "build": "vpdr.api",
-    "compare": "vpdr.api",
-    "evaluate_client": "vpdr.client",
-    "load_config": "vpdr.api",
-    "run": "vpdr.api",
-    "run_experiment": "vpdr.api",
+    "vpdr.api": ("attack", "audit", "compare", "load_config", "run", "run_experiment"),
+    "vpdr.attacks": ("AttackConfig",),
+    "vpdr.audits": ("AuditConfig", "AuditOptions"),
+    "vpdr.client": ("Client", "evaluate_client"),
+    "vpdr.config": ("RunConfig",),
+    "vpdr.federation": ("Federation", "RunOptions", "Server", "build"),
+    "vpdr.frameworks": ("FRAMEWORKS",),
+    "vpdr.regulariser": ("REGULARISERS", "Dcr"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'vpdr' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'vpdr' has no attribute {name!r}")
 
 
 __all__ = [

@@ -14,26 +14,14 @@ from vpdr.audits import AuditConfig, AuditOptions, AuditResult, request_from_opt
 from vpdr.audits import audit as audit_target
 from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load_experiment
 from vpdr.errors import InvalidInput
-from vpdr.federation import (
-    JobResult,
-    RunOptions,
-    RunResult,
-    build,
-    load_clients,
-    make_jobs,
-    never_stop,
-    run_federation,
-    simulate,
-    sweep,
-)
+from vpdr.federation import JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
+from vpdr.federation.run import make_jobs, run_federation, sweep
 from vpdr.io import json_bytes, write_atomically
 from vpdr.privacy import NoiseOrigin
 from vpdr.records import RunDir, finished_record
 from vpdr.report.html import write_attack_figures, write_comparison_report, write_run_report
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
-
-__all__ = ["attack", "audit", "build", "compare", "load_config", "run", "run_experiment"]
 
 
 def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
@@ -93,22 +81,18 @@ def run(
     'proved'
     """
     if out is None:
-        return _run_in_memory(config, attacks)
+        if attacks is not None or config.release.noise == NoiseOrigin.SYSTEM:
+            needs = "attacks" if attacks is not None else "release.noise=system"
+            raise InvalidInput(f"{needs} needs a directory for its files, got none; give out")
+        begin = time.perf_counter()
+        federation = build(config)
+        state = simulate(federation)
+        ledgers = [client.ledger for client in federation.clients]
+        return finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
     result = run_into(config, Path(out), resume=resume, attacks=attacks, options=options)
     if result.record is None:
         raise InvalidInput(f"the run was stopped after round {result.rounds_done}; go on with resume=True")
     return result.record
-
-
-def _run_in_memory(config: RunConfig, attacks: AttackConfig | None) -> dict[str, Any]:
-    if attacks is not None or config.release.noise == NoiseOrigin.SYSTEM:
-        needs = "attacks" if attacks is not None else "release.noise=system"
-        raise InvalidInput(f"{needs} needs a directory for its files, got none; give out")
-    begin = time.perf_counter()
-    federation = build(config)
-    state = simulate(federation)
-    ledgers = [client.ledger for client in federation.clients]
-    return finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
 
 
 def run_into(
@@ -268,28 +252,18 @@ def attack(
     ['mia']
     """
     directory = RunDir(Path(run_dir))
-    run_config = _config_of_run(directory)
+    plan = directory.path / "plan.toml"
+    if not plan.exists() or not directory.record_path.exists():
+        raise InvalidInput(f"{directory.path} holds no finished run; give the folder of one, such as runs/paper")
+    run_config = load_experiment(str(plan)).method_configs[0].config
     record = directory.read_finished(run_config)
-    results = attack_finished_run(
-        run_config,
-        directory.path,
-        config or AttackConfig(kinds=("mia",), likelihood_ratio=True),
-        progress,
-        callbacks or AttackCallbacks(),
-    )
+    config, callbacks = config or AttackConfig(kinds=("mia",), likelihood_ratio=True), callbacks or AttackCallbacks()
+    results = attack_finished_run(run_config, directory.path, config, progress, callbacks)
     content = {"schema": "vpdr-attacks", "version": 1, "identity": run_config.config_hash, "attacks": results}
     write_atomically(directory.path / "attacks.json", json_bytes(content), mode=0o600)
     write_attack_figures(results, directory.path)
     write_run_report({**record, "attacks": {**record.get("attacks", {}), **results}}, directory.path)
     return content
-
-
-def _config_of_run(run_dir: RunDir) -> RunConfig:
-    """The config that a finished run was made with."""
-    path = run_dir.path / "plan.toml"
-    if not path.exists() or not run_dir.record_path.exists():
-        raise InvalidInput(f"{run_dir.path} holds no finished run; give the folder of one, such as runs/paper")
-    return load_experiment(str(path)).method_configs[0].config
 
 
 def audit(

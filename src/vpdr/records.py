@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int
 
 from vpdr.config import RunConfig
 from vpdr.config.renames import rename_settings
@@ -21,15 +21,9 @@ from vpdr.config.rules import guarantee_level, release_encoder
 from vpdr.data.split import Split, write_split
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
-from vpdr.privacy import (
-    EncoderKind,
-    FileBackedLedger,
-    GuaranteeLevel,
-    Ledger,
-    NoiseOrigin,
-    encode_ledger,
-    event_to_dict,
-)
+from vpdr.privacy import EncoderKind, FileBackedLedger, GuaranteeLevel, Ledger, NoiseOrigin
+from vpdr.privacy.accountants import event_to_dict
+from vpdr.privacy.ledger import encode_ledger
 from vpdr.types import Prototypes
 
 UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"
@@ -57,7 +51,13 @@ def finished_record(
         "final": final_accuracies(rounds[-1]) if rounds else {},
         "privacy": privacy_statement(config, ledgers),
         "ledgers": {ledger.client: ledger.state_dict() for ledger in ledgers},
-        "versions": library_versions(),
+        "versions": {
+            "vpdr": metadata.version("vpdr"),
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "numpy": str(np.__version__),
+            "machine": f"{platform.system()} {platform.machine()}",
+        },
         "wall_seconds": wall_seconds,
     }
 
@@ -66,15 +66,15 @@ def final_accuracies(last_round: Mapping[str, Any]) -> dict[str, Any]:
     """The accuracies of the last round by scope and predictor, with mean and deviation over clients."""
     accuracies = {name: content["accuracy"] for name, content in last_round["clients"].items()}
     scopes = dict.fromkeys(scope for by_scope in accuracies.values() for scope in by_scope)
-    out: dict[str, Any] = {}
+    final: dict[str, Any] = {}
     for scope in scopes:
         by_client = {client: by_scope.get(scope, {}) for client, by_scope in accuracies.items()}
         predictors = sorted({predictor for values in by_client.values() for predictor in values})
-        out[scope] = {
+        final[scope] = {
             predictor: mean_and_std({client: values.get(predictor) for client, values in by_client.items()})
             for predictor in predictors
         }
-    return out
+    return final
 
 
 def mean_and_std(values: Mapping[str, float | None]) -> dict[str, Any]:
@@ -84,17 +84,6 @@ def mean_and_std(values: Mapping[str, float | None]) -> dict[str, Any]:
         "clients": dict(values),
         "average": statistics.fmean(known) if known else None,
         "std": statistics.stdev(known) if len(known) > 1 else None,
-    }
-
-
-def library_versions() -> dict[str, str]:
-    """The versions of the libraries that computed the record."""
-    return {
-        "vpdr": metadata.version("vpdr"),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": str(np.__version__),
-        "machine": f"{platform.system()} {platform.machine()}",
     }
 
 
@@ -169,9 +158,23 @@ class RunDir:
 
     def checkpoint_to_resume(self, config: RunConfig, *, resume: bool) -> dict[str, Any] | None:
         """The checkpoint to continue from, if any; InvalidInput if there is a run and `resume` is False."""
-        if not resume and (self.record_path.exists() or self.checkpoint_path.exists()):
-            raise InvalidInput(f"{self.path} already holds a run; add --resume to go on, or choose another --out")
-        return self.load_checkpoint(config) if resume else None
+        if not resume:
+            if self.record_path.exists() or self.checkpoint_path.exists():
+                raise InvalidInput(f"{self.path} already holds a run; add --resume to go on, or choose another --out")
+            return None
+        if not self.checkpoint_path.exists():
+            return None
+        content = read_with_digest(self.checkpoint_path)
+        if content is None:
+            raise DamagedFile(f"{self.checkpoint_path} is damaged; remove the folder and run again")
+        state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+        if state["identity"] != config.config_hash:
+            raise InvalidInput(
+                f"{self.checkpoint_path} belongs to another plan "
+                f"({state['identity']}, not {config.config_hash}); "
+                "resume with the settings in plan.toml beside it, or choose another --out"
+            )
+        return state
 
     def create(self, config: RunConfig, split: Split | None = None) -> None:
         """Make the directory, and write the config and the split of the data."""
@@ -190,22 +193,6 @@ class RunDir:
         self.save_ledgers(ledgers)
         write_with_digest(self.checkpoint_path, buffer.getvalue())
 
-    def load_checkpoint(self, config: RunConfig) -> dict[str, Any] | None:
-        """The saved state of a run of this config, or None if there is no checkpoint."""
-        if not self.checkpoint_path.exists():
-            return None
-        content = read_with_digest(self.checkpoint_path)
-        if content is None:
-            raise DamagedFile(f"{self.checkpoint_path} is damaged; remove the folder and run again")
-        state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
-        if state["identity"] != config.config_hash:
-            raise InvalidInput(
-                f"{self.checkpoint_path} belongs to another plan "
-                f"({state['identity']}, not {config.config_hash}); "
-                "resume with the settings in plan.toml beside it, or choose another --out"
-            )
-        return state
-
     def read_finished(self, config: RunConfig) -> dict[str, Any]:
         """The record of a finished run of this config; InvalidInput if there is none."""
         record = read_record(self.record_path)
@@ -223,8 +210,13 @@ class RunDir:
                 write_atomically(self.ledgers_dir / f"{ledger.client}.json", encode_ledger(ledger), mode=0o600)
 
     def save_record(self, record: Mapping[str, Any]) -> None:
-        """Write the record and the table of its rounds."""
-        write_atomically(self.path / "rounds.csv", rounds_csv(record).encode())
+        """Write the record, and the table of its rounds with one line per round and client."""
+        rows = [
+            {"round": each["round"], "client": client, **flatten(metrics)}
+            for each in record["rounds"]
+            for client, metrics in each["clients"].items()
+        ]
+        write_atomically(self.path / "rounds.csv", rows_as_csv(rows).encode())
         write_atomically(self.record_path, json_bytes(record), mode=file_mode(record))
 
 
@@ -244,17 +236,6 @@ def read_record(path: Path) -> dict[str, Any]:
     if "plan" in record:
         record["plan"] = rename_settings(record["plan"])
     return record
-
-
-def rounds_csv(record: Mapping[str, Any]) -> str:
-    """One line per round and client, one column per metric."""
-    return rows_as_csv(
-        [
-            {"round": each["round"], "client": client, **flatten(metrics)}
-            for each in record["rounds"]
-            for client, metrics in each["clients"].items()
-        ]
-    )
 
 
 def rows_as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -289,7 +270,12 @@ class UploadStore:
         """Write the uploads of a round, if any, beside those of an earlier attempt unless they are equal."""
         if not uploads:
             return
-        content = _uploads_to_bytes(uploads)
+        arrays: dict[str, np.ndarray] = {"clients": np.array(list(uploads), dtype=np.str_)}
+        for index, upload in enumerate(uploads.values()):
+            arrays |= {f"{index}.{name}": array.numpy() for name, array in upload.to_arrays().items()}
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        content = buffer.getvalue()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             earlier = self._files(round)
@@ -317,15 +303,6 @@ class UploadStore:
         again = self.path.glob(f"{first.stem}-again-*.npz")
         ordered = sorted(again, key=lambda path: int(path.stem.rsplit("-", 1)[1]))
         return [first, *ordered] if first.exists() else ordered
-
-
-def _uploads_to_bytes(uploads: Mapping[str, Prototypes]) -> bytes:
-    arrays: dict[str, np.ndarray] = {"clients": np.array(list(uploads), dtype=np.str_)}
-    for index, upload in enumerate(uploads.values()):
-        arrays |= {f"{index}.{name}": array.numpy() for name, array in upload.to_arrays().items()}
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
 
 
 def _read_uploads(path: Path) -> dict[str, Prototypes]:
@@ -377,22 +354,18 @@ class ReconstructionStore:
         """All clients of one round: a row per client, a column per class."""
         from PIL import Image
 
-        rows = []
+        clients = []
         for path in sorted(self.path.glob(f"{name}-*.npz")):
             with np.load(path, allow_pickle=False) as stored:
-                rows.append((stored["labels"], stored["inputs"]))
+                clients.append((stored["labels"], stored["inputs"]))
+        classes = sorted({int(label) for labels, _ in clients for label in labels})
+        side = clients[0][1].shape[1]
+        step = side + _SHEET_GAP
+        sheet = np.full((len(clients) * step, len(classes) * step, 3), 255, dtype=np.uint8)
+        for row, (labels, images) in enumerate(clients):
+            for label, image in zip(labels, images, strict=True):
+                column = classes.index(int(label))
+                sheet[row * step : row * step + side, column * step : column * step + side] = image
         buffer = io.BytesIO()
-        Image.fromarray(_tile(rows)).save(buffer, format="PNG")
+        Image.fromarray(sheet).save(buffer, format="PNG")
         return buffer.getvalue()
-
-
-def _tile(rows: list[tuple[np.ndarray, np.ndarray]]) -> UInt8[np.ndarray, "h w 3"]:
-    classes = sorted({int(label) for labels, _ in rows for label in labels})
-    side = rows[0][1].shape[1]
-    step = side + _SHEET_GAP
-    sheet = np.full((len(rows) * step, len(classes) * step, 3), 255, dtype=np.uint8)
-    for row, (labels, images) in enumerate(rows):
-        for label, image in zip(labels, images, strict=True):
-            column = classes.index(int(label))
-            sheet[row * step : row * step + side, column * step : column * step + side] = image
-    return sheet
