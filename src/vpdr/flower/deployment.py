@@ -1,4 +1,4 @@
-"""TLS certificates and node keys of one deployment; secret files are readable by their owner only."""
+"""App directories for `flwr run`, and a whole deployment on this machine: keys, processes, logs and results."""
 
 import contextlib
 import datetime
@@ -26,32 +26,19 @@ from vpdr.records import read_record
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.x509 import Certificate, GeneralName, KeyUsage
-
+    from cryptography.x509 import Certificate
 
 VALIDITY_DAYS = 30  # longer deployments should use certificates of their own authority
 
 
-@dataclass(frozen=True, slots=True)
 class Keys:
-    """A directory with a certificate authority, a server certificate and one key pair per node."""
+    """A certificate authority, a server certificate and one key pair per node; secrets are for their owner only."""
 
-    directory: Path
-
-    @property
-    def ca_certificate(self) -> Path:
-        """The certificate of the authority, with which nodes and users verify the server."""
-        return self.directory / "ca.crt"
-
-    @property
-    def server_certificate(self) -> Path:
-        """The certificate of the server."""
-        return self.directory / "server.pem"
-
-    @property
-    def server_key(self) -> Path:
-        """The private key of the server."""
-        return self.directory / "server.key"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ca_certificate = directory / "ca.crt"  # with which nodes and users verify the server
+        self.server_certificate = directory / "server.pem"
+        self.server_key = directory / "server.key"
 
     def node_key(self, name: str) -> Path:
         """The private key of a node; the public key has the suffix .pub."""
@@ -80,12 +67,12 @@ class Keys:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
         ca_key, server_key = _new_key(), _new_key()
-        ca_certificate = _certificate("vpdr", ca_key, ca_key, "vpdr")
-        server_certificate = _certificate(hosts[0], server_key, ca_key, "vpdr", hosts)
         secret = server_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        write_atomically(self.ca_certificate, ca_certificate.public_bytes(Encoding.PEM))
+        ca_certificate = _certificate("vpdr", ca_key, ca_key).public_bytes(Encoding.PEM)
+        server_certificate = _certificate(hosts[0], server_key, ca_key, hosts).public_bytes(Encoding.PEM)
+        write_atomically(self.ca_certificate, ca_certificate)
         write_atomically(self.server_key, secret, mode=0o600)
-        write_atomically(self.server_certificate, server_certificate.public_bytes(Encoding.PEM))
+        write_atomically(self.server_certificate, server_certificate)
 
 
 def _new_key() -> "EllipticCurvePrivateKey":
@@ -95,7 +82,7 @@ def _new_key() -> "EllipticCurvePrivateKey":
 
 
 def _certificate(
-    name: str, key: "EllipticCurvePrivateKey", signer: "EllipticCurvePrivateKey", issuer: str, hosts: Sequence[str] = ()
+    name: str, key: "EllipticCurvePrivateKey", signer: "EllipticCurvePrivateKey", hosts: Sequence[str] = ()
 ) -> "Certificate":
     """A certificate for these hosts; without hosts, one of an authority."""
     from cryptography import x509
@@ -106,7 +93,7 @@ def _certificate(
     builder = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "vpdr")]))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
@@ -115,43 +102,24 @@ def _certificate(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
-    if hosts:
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([_alternative_name(host) for host in hosts]), critical=False
-        )
-    else:
-        builder = builder.add_extension(_ca_key_usage(), critical=True)
-    return builder.sign(signer, hashes.SHA384())
-
-
-def _alternative_name(host: str) -> "GeneralName":
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _ca_key_usage() -> "KeyUsage":
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        key_cert_sign=True,
-        crl_sign=True,
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    if not hosts:
+        unused = ["digital_signature", "content_commitment", "key_encipherment", "data_encipherment"]
+        unused += ["key_agreement", "encipher_only", "decipher_only"]
+        usage = x509.KeyUsage(key_cert_sign=True, crl_sign=True, **dict.fromkeys(unused, False))
+        return builder.add_extension(usage, critical=True).sign(signer, hashes.SHA384())
+    names: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    return builder.add_extension(x509.SubjectAlternativeName(names), critical=False).sign(signer, hashes.SHA384())
 
 
 # The processes of a deployment: environment, start and stop, logs and ports.
 
-
+LOOPBACK, CONNECTION = "127.0.0.1", "vpdr"
+START_SECONDS = 120.0  # for a process to start on a loaded machine
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 OFFLINE_VARIABLES = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -249,26 +217,20 @@ class ProcessGroup:
 
 def free_ports(count: int) -> list[int]:
     """Unused ports on loopback."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
-            each.bind(("127.0.0.1", 0))
+            each.bind((LOOPBACK, 0))
         return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def wait_for_port(port: int, seconds: float) -> bool:
     """Whether a server listens on this loopback port before the timeout."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
             return True
+        time.sleep(0.2)
     return False
 
 
@@ -278,11 +240,6 @@ def last_lines(text: str, count: int = 4) -> str:
     return " | ".join(lines[-count:]) or "no output"
 
 
-# App directories for `flwr run`, and a whole deployment on this machine.
-
-
-LOOPBACK, CONNECTION = "127.0.0.1", "vpdr"
-START_SECONDS = 120.0  # for a process to start on a loaded machine
 TEMPLATE_FILES = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -293,11 +250,7 @@ TEMPLATE_FILES = {
 
 
 def write_app(directory: Path, config: RunConfig) -> list[Path]:
-    """Write an app directory that runs this configuration.
-
-    Raises:
-        InvalidInput: the directory is not empty.
-    """
+    """Write an app directory that runs this configuration; InvalidInput if it is not empty."""
     if directory.exists() and not directory.is_dir():
         raise InvalidInput(f"{directory} is a file; choose a new directory for the app")
     if directory.exists() and any(directory.iterdir()):
@@ -331,22 +284,17 @@ class Deployment:
     node_dirs: list[Path] = field(default_factory=list, init=False)
     ports: list[int] = field(default_factory=list, init=False)  # of the SuperLink, then of each node
     processes: ProcessGroup = field(init=False)
+    keys: Keys = field(init=False)
+    results: Path = field(init=False)  # the directory of the record
 
     def __post_init__(self) -> None:
         self.folder = self.folder.resolve()
+        self.keys, self.results = Keys(self.folder / "keys"), self.folder / "results"
         environment = {**os.environ, **OFFLINE_VARIABLES, "FLWR_HOME": str(self.folder / "flower")}
-        environment["PATH"] = _command_search_path()  # Flower starts its own commands by name
+        # Flower starts its own commands by name: they are beside the interpreter, activated or not
+        search_path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        environment["PATH"] = os.pathsep.join(search_path)
         self.processes = ProcessGroup(self.folder / "logs", environment)
-
-    @property
-    def keys(self) -> Keys:
-        """The certificates and node keys."""
-        return Keys(self.folder / "keys")
-
-    @property
-    def results(self) -> Path:
-        """The directory of the record."""
-        return self.folder / "results"
 
     def __enter__(self) -> "Deployment":
         try:
@@ -382,17 +330,17 @@ class Deployment:
 
     def _start_superlink(self) -> None:
         command = [_find_program("flower-superlink"), "--host", LOOPBACK, "--port", str(self.ports[0])]
-        command += self._superlink_options() if self.secure else ["--insecure"]
+        if self.secure:
+            keys = self.keys
+            command += ["--ssl-certfile", str(keys.server_certificate), "--ssl-keyfile", str(keys.server_key)]
+            command += ["--ssl-ca-certfile", str(keys.ca_certificate), "--enable-supernode-auth"]
+        else:
+            command += ["--insecure"]
         self.processes.start("superlink", command)
         if not wait_for_port(self.ports[0], START_SECONDS):
             log = self.processes.read_log("superlink")
             raise ProcessFailed(f"the SuperLink did not start: {last_lines(log)}")
         self.processes.check_running("superlink")
-
-    def _superlink_options(self) -> list[str]:
-        keys = self.keys
-        certificates = ["--ssl-certfile", str(keys.server_certificate), "--ssl-keyfile", str(keys.server_key)]
-        return [*certificates, "--ssl-ca-certfile", str(keys.ca_certificate), "--enable-supernode-auth"]
 
     def register(self, name: str) -> None:
         """Register the public key of a node."""
@@ -424,11 +372,7 @@ class Deployment:
         self.processes.start("run", [*command, "--stream", "-c", values])
 
     def wait_for_result(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for the end of the run and return its record.
-
-        Raises:
-            ProcessFailed: the run failed; the message holds the reason.
-        """
+        """Wait for the end of the run and return its record; `ProcessFailed` with the reason if it failed."""
         self.processes.running["run"].wait(timeout)
         self.processes.discard("run")
         done_file = self.results / DONE_FILE
@@ -437,11 +381,6 @@ class Deployment:
             reason = outcome.get("error") or last_lines(self.processes.read_log("run"))
             raise ProcessFailed(f"the run failed: {reason}")
         return read_record(self.results / "record.json")
-
-
-def _command_search_path() -> str:
-    """PATH with the directory of the interpreter first, whether or not its environment is activated."""
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _find_program(name: str) -> str:

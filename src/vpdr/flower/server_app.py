@@ -1,9 +1,12 @@
-"""The nodes of a run on the server: registration, sending requests and collecting replies."""
+"""The server app: registration of nodes, one message per client and round, aggregation, a checkpoint after each.
+
+The results are files, since Flower returns nothing.
+"""
 
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,160 +18,24 @@ from torch import Tensor
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.config.rules import make_framework
 from vpdr.errors import InvalidInput, VpdrError
-from vpdr.federation import Server, build, make_ledger
-from vpdr.flower.messages import (
-    ReplyMetadata,
-    RoundReply,
-    RoundRequest,
-    hello_to_record,
-    parse_metadata,
-    reason_to_reject,
-    reply_from_message,
-    request_to_record,
-)
+from vpdr.federation import builder
+from vpdr.federation.server import Server
+from vpdr.flower import messages
+from vpdr.flower.messages import ReplyMetadata, RoundReply, RoundRequest
 from vpdr.flower.owner import Refusal, RefusalCode
 from vpdr.io import json_bytes, write_atomically
-from vpdr.privacy import Ledger
+from vpdr.privacy.ledger import Ledger
 from vpdr.records import RunDir, finished_record
 from vpdr.types import Prototypes
 from vpdr.validation import coerce
 
 if TYPE_CHECKING:
-    from flwr.app import Message, RecordDict
-    from flwr.serverapp import Grid
-
+    from flwr.app import Context, Message, RecordDict
+    from flwr.serverapp import Grid, ServerApp
 
 POLL_SECONDS = 0.5
 NO_REPLY = "no reply in time"
-
-
-class NotEnoughClients(VpdrError, RuntimeError):
-    """Fewer clients than the run needs; it stops and can be resumed from the last round."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerConfig:
-    """Settings of the server; the field names are keys of Flower's run config.
-
-    Attributes:
-        clients: number of clients to wait for at the start; 0 waits `patience` seconds for any.
-        minimum: number of valid replies that a round needs.
-        round_timeout: seconds for the replies of one message.
-        patience: seconds for nodes to connect at the start.
-        most_norm: largest accepted norm of an uploaded prototype.
-    """
-
-    clients: int = 0
-    minimum: int = 1
-    round_timeout: float = 3600.0
-    patience: float = 120.0
-    most_norm: float = 1e6
-
-
-@dataclass(slots=True)
-class NodePool:
-    """The nodes of a Flower grid, by client name."""
-
-    grid: "Grid"
-    server_config: ServerConfig
-    nodes: dict[str, int] = field(default_factory=dict)
-    rejected: dict[str, str] = field(default_factory=dict)  # node id -> reason
-
-    def wait_for_nodes(self, config: RunConfig) -> None:
-        """Wait until enough nodes are registered.
-
-        Raises:
-            NotEnoughClients: fewer than `minimum` after `patience` seconds.
-        """
-        deadline = time.monotonic() + self.server_config.patience
-        expected = max(self.server_config.clients, self.server_config.minimum)
-        while True:
-            self.register_new_nodes(config)
-            if len(self.nodes) >= expected or time.monotonic() >= deadline:
-                break
-            time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-        if len(self.nodes) < self.server_config.minimum:
-            reasons = ", ".join(sorted(set(self.rejected.values()))) or "none"
-            raise NotEnoughClients(
-                f"{len(self.nodes)} clients take part, {self.server_config.minimum} are needed; turned away: {reasons}"
-            )
-
-    def register_new_nodes(self, config: RunConfig) -> None:
-        """Ask new nodes for their client name; a name may move to a new node if the old one is offline."""
-        online = set(self.grid.get_node_ids())
-        new = sorted(node for node in online if self._may_register(node))
-        replies = self._send_and_receive({node: hello_to_record(config) for node in new}, "query")
-        for node in new:
-            try:
-                name = _client_name(replies.get(node))
-            except Refusal as refusal:
-                self.rejected[str(node)] = str(refusal)
-                continue
-            if self.nodes.get(name) in online:
-                self.rejected[str(node)] = "a second node of the same name"
-            else:
-                self.nodes[name] = node
-                self.rejected.pop(str(node), None)
-
-    def _may_register(self, node: int) -> bool:
-        """Whether a node is not registered yet; after `failed` or `busy` it is asked again."""
-        reason = self.rejected.get(str(node), str(RefusalCode.FAILED))
-        return node not in self.nodes.values() and reason.startswith((RefusalCode.FAILED, RefusalCode.BUSY))
-
-    def send_and_collect(self, requests: Mapping[str, RoundRequest]) -> tuple[dict[str, RoundReply], dict[str, str]]:
-        """Send one request per client; returns the replies, and the reasons of missing ones, by name."""
-        online = set(self.grid.get_node_ids())
-        reachable = {name: self.nodes[name] for name in requests if self.nodes.get(name) in online}
-        records = {node: request_to_record(requests[name]) for name, node in reachable.items()}
-        replies = self._send_and_receive(records, "train")
-        received: dict[str, RoundReply] = {}
-        missing = {name: "offline" for name in requests if name not in reachable}
-        for name, node in reachable.items():
-            if node not in replies:
-                missing[name] = NO_REPLY
-                continue
-            try:
-                received[name] = reply_from_message(replies[node])
-            except Refusal as refusal:
-                missing[name] = str(refusal)
-        return received, missing
-
-    def _send_and_receive(self, records: "Mapping[int, RecordDict]", kind: str) -> "dict[int, Message]":
-        """One message to each node; replies are matched by the message they reply to, not by sender."""
-        from flwr.app import Message
-
-        if not records:
-            return {}
-        timeout = self.server_config.round_timeout
-        messages = [Message(content, node, kind, ttl=timeout) for node, content in records.items()]
-        replies = list(self.grid.send_and_receive(messages, timeout=timeout))
-        nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-        by_node = {nodes.get(reply.metadata.reply_to_message_id, -1): reply for reply in replies}
-        return {node: reply for node, reply in by_node.items() if node in records}
-
-
-def _client_name(reply: "Message | None") -> str:
-    """The client name in the reply to a hello message."""
-    if reply is None:
-        raise Refusal(RefusalCode.FAILED, NO_REPLY)
-    if reply.has_error():
-        reply_from_message(reply)
-    records = reply.content.config_records
-    name = records["hello"].get("name") if "hello" in records else None
-    if not isinstance(name, str) or not 0 < len(name) < 100:
-        raise Refusal(RefusalCode.BAD_REQUEST, "no name")
-    return name
-
-
-# A run on the server: one message per client and round, aggregation, and a checkpoint after each.
-
-
-if TYPE_CHECKING:
-    from flwr.serverapp import Grid
-
-
-MessageCallback = Callable[[Mapping[str, Any]], None]
-
+DONE_FILE = "ended.json"  # written last, after success and failure
 EMPTY_METRICS: dict[str, Any] = {
     "losses": {},
     "accuracy": {"own": {}, "all": {}},
@@ -178,6 +45,92 @@ EMPTY_METRICS: dict[str, Any] = {
     "seconds": {},
 }
 """The metrics in the record of a client that sends none."""
+
+MessageCallback = Callable[[Mapping[str, Any]], None]
+
+
+class NotEnoughClients(VpdrError, RuntimeError):
+    """Fewer clients than the run needs; it stops and can be resumed from the last round."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """Settings of the server; the field names are keys of Flower's run config."""
+
+    clients: int = 0  # number to wait for at the start; 0 waits `patience` seconds for any
+    minimum: int = 1  # number of valid replies that a round needs
+    round_timeout: float = 3600.0  # seconds for the replies of one message
+    patience: float = 120.0  # seconds for nodes to connect at the start
+    most_norm: float = 1e6  # largest accepted norm of an uploaded prototype
+
+
+def server_app(config_file: Path) -> "ServerApp":
+    """A Flower server app for one configuration.
+
+    Args:
+        config_file: the configuration as TOML; the `plan.toml` of the app directory.
+
+    Returns:
+        The app. Flower's run config holds `out`, an absolute path for the results, `resume`, and the
+        fields of `ServerConfig` with dashes.
+    """
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: "Grid", context: "Context") -> None:
+        out = Path(str(context.run_config.get("out", "")))
+        if not out.is_absolute():
+            raise InvalidInput(f"out must be an absolute path on the server's machine, got {str(out)!r}")
+        try:
+            config = load_single_config(str(config_file))
+            server_config = parse_server_config(context.run_config)
+            resume = bool(context.run_config.get("resume", False))
+            record = serve(grid, config, out, server_config=server_config, resume=resume, on_message=_log_message)
+            from vpdr.report.html import write_run_report
+
+            write_run_report(record, out)
+        except VpdrError as error:
+            _write_done_file(out, str(error))
+            raise
+        _write_done_file(out, "")
+
+    return app
+
+
+def load_single_config(source: str, settings: tuple[str, ...] = ()) -> RunConfig:
+    """The configuration of a preset or file that describes one run with one seed."""
+    experiment = load_experiment(source, ExperimentOptions(settings=settings))
+    if not experiment.is_single_run:
+        raise InvalidInput(
+            f"{source} compares {len(experiment.method_configs)} methods and {len(experiment.seeds)} seeds; "
+            "Flower runs one plan with one seed, such as paper or the plan.toml of a run"
+        )
+    return experiment.method_configs[0].with_seed(experiment.seeds[0])
+
+
+def parse_server_config(run_config: Mapping[str, Any]) -> ServerConfig:
+    """The server settings in Flower's run config."""
+    keys = {each.name.replace("_", "-"): each for each in fields(ServerConfig)}
+    values = {each.name: coerce(key, run_config[key], each.type) for key, each in keys.items() if key in run_config}
+    return ServerConfig(**values)
+
+
+def _log_message(entry: Mapping[str, Any]) -> None:
+    from logging import INFO
+
+    from flwr.supercore import log
+
+    absent = {**entry["missing"], **entry["dropped"], **entry["silent"]}
+    reasons = ", ".join(f"{name}: {reason}" for name, reason in absent.items())
+    details = f" ({reasons})" if reasons else ""
+    log(INFO, "message %s: %s answers%s", entry["message"], entry["answered"], details)
+
+
+def _write_done_file(out: Path, error: str) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / DONE_FILE, json_bytes({"ok": not error, "error": error}))
 
 
 def serve(
@@ -226,11 +179,110 @@ def serve(
         checkpoint = {**state.state_dict(), "wall_seconds": wall_seconds}
         run_dir.save_checkpoint(config, checkpoint, [])  # the ledger files are with the clients
         on_message(state.message_log[-1])
-    record = finished_record(config, state.rounds, loop.ledgers, wall_seconds)
-    record["exchange"] = loop.exchange_summary()
-    run_dir.save_ledgers(loop.ledgers)
+    ledgers = [state.ledger(config, name) for name in state.names]
+    record = finished_record(config, state.rounds, ledgers, wall_seconds)
+    record["exchange"] = {
+        "engine": "flower",
+        "run": state.run,
+        "messages": state.message_log,
+        "missing": sum(len(entry["missing"]) for entry in state.message_log),
+        "dropped": sum(len(entry["dropped"]) for entry in state.message_log),
+        "turned_away": sorted(pool.rejected.values()),
+        "too_late": sorted(set(pool.nodes) - set(state.names)),
+    }
+    run_dir.save_ledgers(ledgers)
     run_dir.save_record(record)
     return record
+
+
+@dataclass(slots=True)
+class NodePool:
+    """The nodes of a Flower grid, by client name."""
+
+    grid: "Grid"
+    server_config: ServerConfig
+    nodes: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)  # node id -> reason
+
+    def wait_for_nodes(self, config: RunConfig) -> None:
+        """Wait until enough nodes are registered, at most `patience` seconds."""
+        deadline = time.monotonic() + self.server_config.patience
+        expected = max(self.server_config.clients, self.server_config.minimum)
+        while True:
+            self.register_new_nodes(config)
+            if len(self.nodes) >= expected or time.monotonic() >= deadline:
+                break
+            time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+        if len(self.nodes) < self.server_config.minimum:
+            reasons = ", ".join(sorted(set(self.rejected.values()))) or "none"
+            raise NotEnoughClients(
+                f"{len(self.nodes)} clients take part, {self.server_config.minimum} are needed; turned away: {reasons}"
+            )
+
+    def register_new_nodes(self, config: RunConfig) -> None:
+        """Ask new nodes for their client name; a name may move to a new node if the old one is offline.
+
+        A node that was rejected is asked again only if it had failed or was busy.
+        """
+        online, again = set(self.grid.get_node_ids()), (RefusalCode.FAILED, RefusalCode.BUSY)
+        known = {int(node) for node, reason in self.rejected.items() if not reason.startswith(again)}
+        new = sorted(online - known - set(self.nodes.values()))
+        replies = self._send_and_receive({node: messages.hello_to_record(config) for node in new}, "query")
+        for node in new:
+            try:
+                name = _client_name(replies.get(node))
+            except Refusal as refusal:
+                self.rejected[str(node)] = str(refusal)
+                continue
+            if self.nodes.get(name) in online:
+                self.rejected[str(node)] = "a second node of the same name"
+            else:
+                self.nodes[name] = node
+                self.rejected.pop(str(node), None)
+
+    def send_and_collect(self, requests: Mapping[str, RoundRequest]) -> tuple[dict[str, RoundReply], dict[str, str]]:
+        """Send one request per client; returns the replies, and the reasons of missing ones, by name."""
+        online = set(self.grid.get_node_ids())
+        reachable = {name: self.nodes[name] for name in requests if self.nodes.get(name) in online}
+        records = {node: messages.request_to_record(requests[name]) for name, node in reachable.items()}
+        replies = self._send_and_receive(records, "train")
+        received: dict[str, RoundReply] = {}
+        missing = {name: "offline" for name in requests if name not in reachable}
+        for name, node in reachable.items():
+            if node not in replies:
+                missing[name] = NO_REPLY
+                continue
+            try:
+                received[name] = messages.reply_from_message(replies[node])
+            except Refusal as refusal:
+                missing[name] = str(refusal)
+        return received, missing
+
+    def _send_and_receive(self, records: "Mapping[int, RecordDict]", kind: str) -> "dict[int, Message]":
+        """One message to each node; replies are matched by the message they reply to, not by sender."""
+        from flwr.app import Message
+
+        if not records:
+            return {}
+        timeout = self.server_config.round_timeout
+        sent = [Message(content, node, kind, ttl=timeout) for node, content in records.items()]
+        replies = list(self.grid.send_and_receive(sent, timeout=timeout))
+        nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in sent}
+        by_node = {nodes.get(reply.metadata.reply_to_message_id, -1): reply for reply in replies}
+        return {node: reply for node, reply in by_node.items() if node in records}
+
+
+def _client_name(reply: "Message | None") -> str:
+    """The client name in the reply to a hello message."""
+    if reply is None:
+        raise Refusal(RefusalCode.FAILED, NO_REPLY)
+    if reply.has_error():
+        messages.reply_from_message(reply)
+    records = reply.content.config_records
+    name = records["hello"].get("name") if "hello" in records else None
+    if not isinstance(name, str) or not 0 < len(name) < 100:
+        raise Refusal(RefusalCode.BAD_REQUEST, "no name")
+    return name
 
 
 @dataclass(slots=True, kw_only=True)
@@ -262,33 +314,11 @@ class ServerLoopState:
 
     def ledger(self, config: RunConfig, name: str) -> Ledger:
         """The receipts that the server has of a client."""
-        if name in self.ledgers:
-            return Ledger.from_state_dict(self.ledgers[name])
-        return make_ledger(config, name)
-
-    def record_reply(self, config: RunConfig, name: str, metadata: ReplyMetadata) -> None:
-        """Store the receipts and metrics of a client."""
-        ledger = self.ledger(config, name)
-        per_round = 2 if config.train.is_private else 1  # a release, and with DP-SGD a training
-        max_entries = config.run.rounds * per_round
-        ledger.entries.extend(metadata.entries[: max_entries - len(ledger.entries)])
-        self.ledgers[name] = ledger.state_dict()
-        seconds = {"prototypes": self.release_seconds.get(name, 0.0), **metadata.metrics.get("seconds", {})}
-        self.last_metrics[name] = {**EMPTY_METRICS, **metadata.metrics, "seconds": seconds}
-        self.release_seconds[name] = metadata.release_seconds  # of the round that is opened now
-
-    def round_record(self, answered: set[str], server_seconds: float) -> dict[str, Any]:
-        """The record of the round that the last message closed; absent clients keep their last metrics."""
-        clients = {}
-        for name in self.names:
-            metrics = self.last_metrics.get(name, EMPTY_METRICS)
-            present = name in answered and name in self.finetuning_clients
-            losses = metrics["losses"] if present else {}
-            clients[name] = {"present": present, **metrics, "losses": losses}
-        return {"round": self.message_index - 1, "clients": clients, "seconds": {"server": server_seconds}}
+        saved = self.ledgers.get(name)
+        return builder.make_ledger(config, name) if saved is None else Ledger.from_state_dict(saved)
 
 
-_CHECKPOINT_KEYS = {
+_CHECKPOINT_KEYS = {  # key in the checkpoint file -> field of `ServerLoopState`
     "run": "run",
     "hop": "message_index",
     "names": "names",
@@ -302,7 +332,6 @@ _CHECKPOINT_KEYS = {
     "diary": "message_log",
     "ledgers": "ledgers",
 }
-"""Key in the checkpoint file -> field of `ServerLoopState`."""
 
 
 class ServerLoop:
@@ -314,19 +343,12 @@ class ServerLoop:
         self.weights: Float[Tensor, "m c"] | None = None
 
     @property
-    def ledgers(self) -> list[Ledger]:
-        """The receipts of each client."""
-        return [self.state.ledger(self.config, name) for name in self.state.names]
-
-    @property
     def server(self) -> Server:
         """The server; until a client has sent the number of classes, it can only sample participants."""
-        state = self.state
-        if self.weights is None or self.weights.shape[1] != state.classes:
-            self.weights = _public_weights(self.config, state.names, state.classes)
-        return Server(
-            config=self.config, framework=self.framework, names=state.names, classes=state.classes, weights=self.weights
-        )
+        names, classes = self.state.names, self.state.classes
+        if self.weights is None or self.weights.shape[1] != classes:
+            self.weights = _public_weights(self.config, names, classes)
+        return Server(config=self.config, framework=self.framework, names=names, classes=classes, weights=self.weights)
 
     def exchange_once(self) -> None:
         """Send one message to each client, close the last round and open the next.
@@ -340,16 +362,21 @@ class ServerLoop:
         self.pool.register_new_nodes(self.config)
         replies, missing = self.pool.send_and_collect(self._make_requests(index, present))
         seconds = {"exchange": time.perf_counter() - start}
-        metadata, dropped = self._parse_replies(replies)
-        uploads = self._accept_uploads(replies, metadata, dropped)
+        metadata, uploads, dropped = self._validate_replies(replies)
         silent = {name: each.no_upload_reason for name, each in metadata.items() if each.no_upload_reason}
-        self._require_quorum(len(metadata) - len(silent), present, {**missing, **dropped, **silent})
+        valid = len(metadata) - len(silent)
+        needed = min(self.pool.server_config.minimum, len(present) or len(state.finetuning_clients))
+        if valid < needed:
+            absent = sorted({**missing, **dropped, **silent}.items())
+            raise NotEnoughClients(
+                f"message {index}: {valid} valid answers, {needed} are needed "
+                f"({', '.join(f'{name}: {reason}' for name, reason in absent)}); "
+                "the run stops here and can be resumed"
+            )
         state.message_index = index
-        for name, each in metadata.items():
-            state.record_reply(self.config, name, each)
+        self._record_metadata(metadata)
         if index > 1:
-            server_seconds = state.message_log[-1]["seconds"]["server"]
-            state.rounds.append(state.round_record(set(metadata), server_seconds))
+            self._close_round(metadata.keys())
         state.message_log.append(
             {
                 "message": index,
@@ -363,7 +390,10 @@ class ServerLoop:
         state.finetuning_clients = [name for name in present if name in metadata]
         start = time.perf_counter()
         if not is_last:
-            self._aggregate(uploads)
+            server = self.server
+            server_state = state.server_state if index > 1 else server.init_state()
+            broadcast, state.server_state = server.aggregate(uploads, server_state, index)
+            state.broadcast = self.framework.pack(broadcast)
         seconds["server"] = time.perf_counter() - start
 
     def _make_requests(self, message_index: int, present: Sequence[str]) -> dict[str, RoundRequest]:
@@ -383,161 +413,59 @@ class ServerLoop:
                 )
         return requests
 
-    def _parse_replies(self, replies: Mapping[str, RoundReply]) -> tuple[dict[str, ReplyMetadata], dict[str, str]]:
-        """Valid metadata by client, and why others are dropped; the majority decides on the classes."""
-        parsed = {name: parse_metadata(reply) for name, reply in replies.items()}
+    def _validate_replies(
+        self, replies: Mapping[str, RoundReply]
+    ) -> tuple[dict[str, ReplyMetadata], dict[str, Prototypes], dict[str, str]]:
+        """Valid metadata and uploads by client, and why the other clients are dropped."""
+        state, dim, max_norm = self.state, self.config.model.dim, self.pool.server_config.most_norm
+        parsed = {name: messages.parse_metadata(reply) for name, reply in replies.items()}
         valid = {name: metadata for name, metadata in parsed.items() if metadata is not None}
         dropped = {name: "facts" for name in replies if name not in valid}
-        if not self.state.classes and valid:
-            counts = Counter(metadata.classes for metadata in valid.values())
-            self.state.classes = counts.most_common(1)[0][0]
-        for name, metadata in list(valid.items()):
-            if metadata.classes != self.state.classes:
-                dropped[name] = "number of classes"
-                del valid[name]
-        return valid, dropped
-
-    def _accept_uploads(
-        self, replies: Mapping[str, RoundReply], metadata: dict[str, ReplyMetadata], dropped: dict[str, str]
-    ) -> dict[str, Prototypes]:
-        """Valid uploads by client; a client with an invalid one moves from `metadata` to `dropped`."""
-        dim, max_norm = self.config.model.dim, self.pool.server_config.most_norm
-        accepted = {}
-        for name in list(metadata):
+        if not state.classes and valid:  # the majority decides on the classes
+            state.classes = Counter(metadata.classes for metadata in valid.values()).most_common(1)[0][0]
+        dropped |= {name: "number of classes" for name, each in valid.items() if each.classes != state.classes}
+        uploads = {}
+        for name in [name for name in valid if name not in dropped]:
             upload = replies[name].upload
             if upload is None:
                 continue
-            reason = reason_to_reject(upload, classes=self.state.classes, dim=dim, max_norm=max_norm)
+            reason = messages.reason_to_reject(upload, classes=state.classes, dim=dim, max_norm=max_norm)
             if reason is None:
-                accepted[name] = upload
+                uploads[name] = upload
             else:
                 dropped[name] = reason
-                del metadata[name]
-        return accepted
+        return {name: each for name, each in valid.items() if name not in dropped}, uploads, dropped
 
-    def _require_quorum(self, valid: int, present: Sequence[str], absent: Mapping[str, str]) -> None:
-        needed = min(self.pool.server_config.minimum, len(present) or len(self.state.finetuning_clients))
-        if valid < needed:
-            reasons = ", ".join(f"{name}: {reason}" for name, reason in sorted(absent.items()))
-            raise NotEnoughClients(
-                f"message {self.state.message_index + 1}: {valid} valid answers, {needed} are needed "
-                f"({reasons}); the run stops here and can be resumed"
-            )
+    def _record_metadata(self, metadata: Mapping[str, ReplyMetadata]) -> None:
+        """Store the receipts and metrics of the clients."""
+        state = self.state
+        per_round = 2 if self.config.train.is_private else 1  # a release, and with DP-SGD a training
+        max_entries = self.config.run.rounds * per_round
+        for name, each in metadata.items():
+            ledger = state.ledger(self.config, name)
+            ledger.entries.extend(each.entries[: max_entries - len(ledger.entries)])
+            state.ledgers[name] = ledger.state_dict()
+            seconds = {"prototypes": state.release_seconds.get(name, 0.0), **each.metrics.get("seconds", {})}
+            state.last_metrics[name] = {**EMPTY_METRICS, **each.metrics, "seconds": seconds}
+            state.release_seconds[name] = each.release_seconds  # of the round that is opened now
 
-    def _aggregate(self, uploads: Mapping[str, Prototypes]) -> None:
-        state, server = self.state, self.server
-        server_state = state.server_state if state.message_index > 1 else server.init_state()
-        broadcast, state.server_state = server.aggregate(uploads, server_state, state.message_index)
-        state.broadcast = self.framework.pack(broadcast)
-
-    def exchange_summary(self) -> dict[str, Any]:
-        """The record's `exchange`: missing and dropped clients of each message, with reasons."""
-        log = self.state.message_log
-        return {
-            "engine": "flower",
-            "run": self.state.run,
-            "messages": log,
-            "missing": sum(len(entry["missing"]) for entry in log),
-            "dropped": sum(len(entry["dropped"]) for entry in log),
-            "turned_away": sorted(self.pool.rejected.values()),
-            "too_late": sorted(set(self.pool.nodes) - set(self.state.names)),
-        }
+    def _close_round(self, answered: Set[str]) -> None:
+        """The record of the round that the last message closed; absent clients keep their last metrics."""
+        state, clients = self.state, {}
+        for name in state.names:
+            metrics = state.last_metrics.get(name, EMPTY_METRICS)
+            present = name in answered and name in state.finetuning_clients
+            clients[name] = {"present": present, **metrics, "losses": metrics["losses"] if present else {}}
+        server_seconds = {"server": state.message_log[-1]["seconds"]["server"]}
+        state.rounds.append({"round": state.message_index - 1, "clients": clients, "seconds": server_seconds})
 
 
 def _public_weights(config: RunConfig, names: Sequence[str], classes: int) -> Float[Tensor, "m c"]:
     """Public client weights: uniform, or from the sizes of a benchmark that the server can load."""
     if config.weights.kind == "uniform" or not classes:
         return torch.ones(len(names), classes)
-    federation = build(config)
+    federation = builder.build(config)
     rows = {client.id: row for row, client in enumerate(federation.clients)}
     if not set(names) <= set(rows):
         raise InvalidInput(f"weights {config.weights.kind} need clients of the run's benchmark, got {list(names)}")
     return federation.weights[[rows[name] for name in names]]
-
-
-# The Flower server app; its results are files, since Flower returns nothing.
-
-
-if TYPE_CHECKING:
-    from flwr.app import Context
-    from flwr.serverapp import Grid, ServerApp
-
-
-DONE_FILE = "ended.json"  # written last, after success and failure
-
-
-def server_app(config_file: Path) -> "ServerApp":
-    """A Flower server app for one configuration.
-
-    Args:
-        config_file: the configuration as TOML; the `plan.toml` of the app directory.
-
-    Returns:
-        The app. Flower's run config holds `out`, an absolute path for the results, `resume`, and the
-        fields of `ServerConfig` with dashes.
-    """
-    from flwr.serverapp import ServerApp
-
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: "Grid", context: "Context") -> None:
-        out = _output_dir(context.run_config)
-        try:
-            config = load_single_config(str(config_file))
-            server_config = parse_server_config(context.run_config)
-            resume = bool(context.run_config.get("resume", False))
-            record = serve(grid, config, out, server_config=server_config, resume=resume, on_message=_log_message)
-            from vpdr.report.html import write_run_report
-
-            write_run_report(record, out)
-        except VpdrError as error:
-            _write_done_file(out, str(error))
-            raise
-        _write_done_file(out, "")
-
-    return app
-
-
-def load_single_config(source: str, settings: tuple[str, ...] = ()) -> RunConfig:
-    """The configuration of a preset or file that describes one run with one seed."""
-    experiment = load_experiment(source, ExperimentOptions(settings=settings))
-    if not experiment.is_single_run:
-        raise InvalidInput(
-            f"{source} compares {len(experiment.method_configs)} methods and {len(experiment.seeds)} seeds; "
-            "Flower runs one plan with one seed, such as paper or the plan.toml of a run"
-        )
-    return experiment.method_configs[0].with_seed(experiment.seeds[0])
-
-
-def parse_server_config(run_config: Mapping[str, Any]) -> ServerConfig:
-    """The server settings in Flower's run config."""
-    values = {}
-    for each in fields(ServerConfig):
-        key = each.name.replace("_", "-")
-        if key in run_config:
-            values[each.name] = coerce(key, run_config[key], each.type)
-    return ServerConfig(**values)
-
-
-def _output_dir(run_config: Mapping[str, Any]) -> Path:
-    out = Path(str(run_config.get("out", "")))
-    if not out.is_absolute():
-        raise InvalidInput(f"out must be an absolute path on the server's machine, got {str(out)!r}")
-    return out
-
-
-def _log_message(entry: Mapping[str, Any]) -> None:
-    from logging import INFO
-
-    from flwr.supercore import log
-
-    absent = {**entry["missing"], **entry["dropped"], **entry["silent"]}
-    reasons = ", ".join(f"{name}: {reason}" for name, reason in absent.items())
-    details = f" ({reasons})" if reasons else ""
-    log(INFO, "message %s: %s answers%s", entry["message"], entry["answered"], details)
-
-
-def _write_done_file(out: Path, error: str) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / DONE_FILE, json_bytes({"ok": not error, "error": error}))
