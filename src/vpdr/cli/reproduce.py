@@ -16,7 +16,6 @@ from vpdr.errors import InvalidInput
 from vpdr.federation import Job, JobResult
 from vpdr.io import write_atomically
 from vpdr.records import RunDir
-from vpdr.report.format import mean_in_unit, number_in_unit, signed_in_unit
 from vpdr.report.tables import Table
 from vpdr.reproduce.pages import (
     StudyStatus,
@@ -39,7 +38,7 @@ from vpdr.reproduce.studies import (
     study_ids,
     uses_clip_norm,
 )
-from vpdr.reproduce.summaries import framework_label, method_label, page_title
+from vpdr.reproduce.summaries import comparison_cells, framework_label, method_label, page_title
 
 DEFAULT_OUT = Path("runs") / "reproduce"
 StudySummary = Mapping[str, Any]  # the content of ID.json
@@ -214,7 +213,7 @@ def failure_text(study: Study, result: JobResult) -> str:
 
 def study_table(summary: StudySummary) -> Table:
     """The rows of a reproduction that have numbers, beside those of the paper."""
-    unit, metric = summary["unit"], summary["metric"]
+    metric = summary["metric"]
     rows = [
         [
             _dataset_label(summary, line["dataset"]),
@@ -222,10 +221,7 @@ def study_table(summary: StudySummary) -> Table:
             method_label(line["method"]),
             ", ".join(line["points"]),
             "" if line["radius"] is None else f"{line['radius']:g}",
-            number_in_unit(line["paper"].get(metric), unit),
-            mean_in_unit(line["metrics"].get(metric), unit),
-            signed_in_unit(line["difference"], unit),
-            line["verdict"],
+            *comparison_cells(summary, line),
         ]
         for line in summary["lines"]
         if metric in line["metrics"]

@@ -10,36 +10,17 @@ from typing import TYPE_CHECKING, Any
 from vpdr.errors import DamagedFile, InvalidInput, VpdrError
 from vpdr.io import json_bytes, write_atomically, write_error
 from vpdr.records import RunDir, read_record, rows_as_csv
+from vpdr.report import format as fmt
 from vpdr.report.figures import TEXT_COLOUR
-from vpdr.report.format import (
-    DASH,
-    difference_in_unit,
-    markdown_table,
-    mean_in_unit,
-    number_in_unit,
-    seeds_text,
-    signed_in_unit,
-)
+from vpdr.report.format import DASH, markdown_table, mean_in_unit, number_in_unit, seeds_text, signed_in_unit
+from vpdr.reproduce import summaries
 from vpdr.reproduce.figures import figure_bytes
 from vpdr.reproduce.run import RUNS_DIR, TIMED_RUNS_DIR
 from vpdr.reproduce.studies import load_study, study_ids
-from vpdr.reproduce.summaries import (
-    NOT_RUN,
-    SCHEMA,
-    RowData,
-    StudySummary,
-    framework_label,
-    framework_name,
-    label_headings,
-    method_label,
-    metric_headings,
-    metric_names,
-    page_title,
-    row_labels,
-)
+from vpdr.reproduce.summaries import RowData, StudySummary, framework_name, label_headings, method_label, row_labels
 
 if TYPE_CHECKING:
-    from vpdr.report.figures import Figure
+    from matplotlib.figure import Figure
 
 SMOKE_NOTE = "SMOKE: few rounds, few seeds, small data; it shows that the command works, and no number is a result."
 TUNING_NOTE = "R was chosen on private data; neither the paper nor we account for that in ε."
@@ -93,16 +74,27 @@ def read_summary(path: Path) -> dict[str, Any]:
         DamagedFile: The summary is incomplete.
     """
     content = read_record(path)
-    if content.get("schema") != SCHEMA:
+    if content.get("schema") != summaries.SCHEMA:
         raise InvalidInput(f"{path} is not the summary of a reproduction; name an ID.json that one has left")
     if not {"id", "lines", "pairs", "smoke"} <= content.keys():
         raise DamagedFile(f"{path} is not a whole summary; run the reproduction again")
     return content
 
 
+# The page of one study
+
+
 def study_page(summary: StudySummary, image: str | None = None) -> str:
     """The Markdown page of a study."""
-    parts = [f"# {page_title(summary)}\n", *_introduction(summary)]
+    notes = [SMOKE_NOTE] if summary["smoke"] else []
+    notes.append(f"Seeds {seeds_text(summary['seeds'])}; ± is half of a 95 % t-interval over seeds.")
+    for info in summary["datasets"].values():
+        if info["given"] and info["backbone"] != info["paper_backbone"]:
+            notes.append(f"{info['title']}: {info['backbone']} instead of the paper's {info['paper_backbone']}.")
+    if summary["settings"]:
+        notes.append(f"Settings changed by hand: {', '.join(summary['settings'])}.")
+    notes += [f"Verdicts. {summary['rule']}.", *summary["notes"]]
+    parts = [f"# {summaries.page_title(summary)}\n", *(f"{note}\n" for note in notes)]
     if image is not None:
         parts.append(f"![{summary['title']}]({image})\n")
     if summary.get("claims"):
@@ -114,41 +106,32 @@ def study_page(summary: StudySummary, image: str | None = None) -> str:
             parts += [_layout_table(summary, rows), "### Beside the paper\n", _comparison_table(summary, rows)]
         else:
             parts.append(f"{len(rows)} rows: {', '.join({row['verdict']: None for row in rows})}.\n")
-    parts += [*_differences_section(summary), *_clip_norm_section(summary), *_guarantees_section(summary)]
+    if summary["pairs"]:
+        heading = f"## Differences of {summary['metric']}, paired by seed\n"
+        parts += [heading, _differences_table(summary, "difference", display_names=True)]
+    parts += _clip_norm_section(summary)
+    statements = dict.fromkeys((row["method"], row["privacy"]) for row in summary["lines"] if "privacy" in row)
+    if statements:
+        body = [[method_label(method), statement] for method, statement in statements]
+        parts += ["## What the guarantees cover\n", markdown_table(["method", "statement"], body, texts=2)]
     return "\n".join(part for part in parts if part)
 
 
-def _introduction(summary: StudySummary) -> list[str]:
-    texts = [SMOKE_NOTE] if summary["smoke"] else []
-    texts.append(f"Seeds {seeds_text(summary['seeds'])}; ± is half of a 95 % t-interval over seeds.")
-    for info in summary["datasets"].values():
-        if info["given"] and info["backbone"] != info["paper_backbone"]:
-            texts.append(f"{info['title']}: {info['backbone']} instead of the paper's {info['paper_backbone']}.")
-    if summary["settings"]:
-        texts.append(f"Settings changed by hand: {', '.join(summary['settings'])}.")
-    texts += [f"Verdicts. {summary['rule']}.", *summary["notes"]]
-    return [f"{text}\n" for text in texts]
-
-
 def _claims_table(summary: StudySummary) -> str:
-    rows = [[claim[name] for name in ("claim", "paper", "ours", "verdict")] for claim in summary["claims"]]
-    return markdown_table(["claim", "paper", "ours", "verdict"], rows, texts=4)
+    headings = ["claim", "paper", "ours", "verdict"]
+    return markdown_table(headings, [[claim[name] for name in headings] for claim in summary["claims"]], texts=4)
 
 
 def _layout_table(summary: StudySummary, rows: Sequence[RowData]) -> str:
     """The paper's layout: methods down, metrics or points across; the paper's number in brackets."""
-    if summary["columns"] == "points":
-        return _table_by_points(summary, rows)
-    names, labels = metric_names(rows), label_headings(summary)
-    body = [[*row_labels(summary, row), *(_ours_and_paper(summary, row, name) for name in names)] for row in rows]
-    return markdown_table([*labels, *metric_headings(names)], body, texts=len(labels))
-
-
-def _table_by_points(summary: StudySummary, rows: Sequence[RowData]) -> str:
+    if summary["columns"] != "points":
+        names, labels = summaries.metric_names(rows), label_headings(summary)
+        body = [[*row_labels(summary, row), *(_ours_and_paper(summary, row, name) for name in names)] for row in rows]
+        return markdown_table([*labels, *summaries.metric_headings(names)], body, texts=len(labels))
     points = list(dict.fromkeys(point for row in rows for point in row["points"]))
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        by_point = cells.setdefault((framework_label(summary, row), method_label(row["method"])), {})
+        by_point = cells.setdefault((summaries.framework_label(summary, row), method_label(row["method"])), {})
         by_point |= dict.fromkeys(row["points"], _ours_and_paper(summary, row, summary["metric"]))
     body = [[*labels, *(by_point.get(point, DASH) for point in points)] for labels, by_point in cells.items()]
     return markdown_table(["framework", "method", *points], body, texts=2)
@@ -156,42 +139,20 @@ def _table_by_points(summary: StudySummary, rows: Sequence[RowData]) -> str:
 
 def _ours_and_paper(summary: StudySummary, row: RowData, name: str) -> str:
     ours, paper = row["metrics"].get(name), row["paper"].get(name)
-    text = mean_in_unit(ours, summary["unit"]) if ours else DASH
+    text = mean_in_unit(ours, summary["unit"])
     return text if paper is None else f"{text} ({number_in_unit(paper, summary['unit'])})"
 
 
 def _comparison_table(summary: StudySummary, rows: Sequence[RowData]) -> str:
-    unit, metric, labels = summary["unit"], summary["metric"], label_headings(summary)
-    body = []
+    labels, body = label_headings(summary), []
     for row in rows:
-        ours = row["metrics"].get(metric)
-        cells = [
-            DASH if row["radius"] is None else f"{row['radius']:g}",
-            number_in_unit(row["paper"].get(metric), unit),
-            mean_in_unit(ours, unit),
-            number_in_unit(ours["std"] if ours else None, unit),
-            signed_in_unit(row["difference"], unit),
-            row["verdict"],
-        ]
-        body.append([*row_labels(summary, row), *cells])
-    headings = ["R", f"paper {metric}", "ours", "std over seeds", "difference", "verdict"]
+        ours = row["metrics"].get(summary["metric"])
+        radius = DASH if row["radius"] is None else f"{row['radius']:g}"
+        std = number_in_unit(ours["std"] if ours else None, summary["unit"])
+        paper, mean, difference, verdict = summaries.comparison_cells(summary, row)
+        body.append([*row_labels(summary, row), radius, paper, mean, std, difference, verdict])
+    headings = ["R", f"paper {summary['metric']}", "ours", "std over seeds", "difference", "verdict"]
     return markdown_table([*labels, *headings], body, texts=len(labels))
-
-
-def _differences_section(summary: StudySummary) -> list[str]:
-    if not summary["pairs"]:
-        return []
-    rows = [
-        [
-            _title(summary, pair),
-            framework_name(pair["framework"]),
-            pair["point"] or DASH,
-            *_difference_cells(summary, pair),
-        ]
-        for pair in summary["pairs"]
-    ]
-    headings = ["data", "framework", "point", "difference", "ours (95 % interval)", "paper", "verdict"]
-    return [f"## Differences of {summary['metric']}, paired by seed\n", markdown_table(headings, rows, texts=4)]
 
 
 def _title(summary: StudySummary, row: Mapping[str, Any]) -> str:
@@ -199,50 +160,41 @@ def _title(summary: StudySummary, row: Mapping[str, Any]) -> str:
     return title
 
 
-def _difference_cells(summary: StudySummary, pair: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{method_label(pair['first'])} − {method_label(pair['second'])}",
-        difference_in_unit(pair["ours"], summary["unit"]),
-        signed_in_unit(pair["paper"], summary["unit"]),
-        pair["verdict"],
-    ]
+def _differences_table(summary: StudySummary, heading: str, *, display_names: bool) -> str:
+    rows = []
+    for pair in summary["pairs"]:
+        framework = framework_name(pair["framework"]) if display_names else pair["framework"]
+        row = [
+            _title(summary, pair),
+            framework,
+            pair["point"] or (DASH if display_names else ""),
+            f"{method_label(pair['first'])} − {method_label(pair['second'])}",
+            fmt.difference_in_unit(pair["ours"], summary["unit"]),
+            signed_in_unit(pair["paper"], summary["unit"]),
+            pair["verdict"],
+        ]
+        rows.append(row)
+    headings = ["data", "framework", "point", heading, "ours (95 % interval)", "paper", "verdict"]
+    return markdown_table(headings, rows, texts=4)
 
 
 def _clip_norm_section(summary: StudySummary) -> list[str]:
-    rows = [row for row in summary["lines"] if len(row["grid"]) > 1]
-    if not rows:
+    labels, metric, body = ["data", *label_headings(summary)], summary["metric"], []
+    for row in summary["lines"]:
+        if len(row["grid"]) < 2:
+            continue
+        entries = []
+        for entry in row["grid"]:
+            ours = entry["metrics"].get(metric)
+            mean = number_in_unit(ours["mean"] if ours else None, summary["unit"])
+            text = f"{number_in_unit(entry['validation'], '%')} / {mean}"
+            entries.append(f"**{text}**" if entry["chosen"] else text)
+        body.append([_title(summary, row), *row_labels(summary, row), *entries, row["chosen_by"]])
+    if not body:
         return []
-    labels = ["data", *label_headings(summary)]
-    body = [
-        [
-            _title(summary, row),
-            *row_labels(summary, row),
-            *(_grid_entry_text(entry, summary) for entry in row["grid"]),
-            row["chosen_by"],
-        ]
-        for row in rows
-    ]
     headings = [*labels, *(f"R = {radius:g}" for radius in summary["radii"]), "chosen by"]
-    note = (
-        f"Accuracy on the validation split, then {summary['metric']} on the test set; "
-        f"the chosen R is bold. {TUNING_NOTE}\n"
-    )
+    note = f"Accuracy on the validation split, then {metric} on the test set; the chosen R is bold. {TUNING_NOTE}\n"
     return ["## The choice of R\n", note, markdown_table(headings, body, texts=len(labels))]
-
-
-def _grid_entry_text(entry: Mapping[str, Any], summary: StudySummary) -> str:
-    ours = entry["metrics"].get(summary["metric"])
-    mean = number_in_unit(ours["mean"] if ours else None, summary["unit"])
-    text = f"{number_in_unit(entry['validation'], '%')} / {mean}"
-    return f"**{text}**" if entry["chosen"] else text
-
-
-def _guarantees_section(summary: StudySummary) -> list[str]:
-    statements = dict.fromkeys((row["method"], row["privacy"]) for row in summary["lines"] if "privacy" in row)
-    if not statements:
-        return []
-    rows = [[method_label(method), statement] for method, statement in statements]
-    return ["## What the guarantees cover\n", markdown_table(["method", "statement"], rows, texts=2)]
 
 
 def summary_csv(summary: StudySummary) -> str:
@@ -257,17 +209,20 @@ def summary_csv(summary: StudySummary) -> str:
             "point": "+".join(row["points"]),
         }
         comparison = {"verdict": row["verdict"], **{f"paper.{name}": value for name, value in row["paper"].items()}}
-        rows += [labels | _csv_grid_entry(entry, comparison if entry["chosen"] else {}) for entry in row["grid"]] or [
-            labels | comparison
-        ]
+        for entry in row["grid"]:
+            selection = {name: entry[name] for name in ("radius", "chosen", "validation")}
+            numbers = {
+                f"{name}.{part}": interval[part]
+                for name, interval in entry["metrics"].items()
+                for part in INTERVAL_FIELDS
+            }
+            rows.append({**labels, **selection, **(comparison if entry["chosen"] else {}), **numbers})
+        if not row["grid"]:
+            rows.append({**labels, **comparison})
     return rows_as_csv(rows)
 
 
-def _csv_grid_entry(entry: Mapping[str, Any], comparison: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = {
-        f"{name}.{part}": interval[part] for name, interval in entry["metrics"].items() for part in INTERVAL_FIELDS
-    }
-    return {**{name: entry[name] for name in ("radius", "chosen", "validation")}, **comparison, **numbers}
+# RESULTS.md
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,43 +241,28 @@ def find_summaries(paths: Sequence[Path]) -> SummaryCollection:
     Raises:
         InvalidInput: A path does not exist, or no summary was found.
     """
-    summaries: list[StudySummary] = []
+    order = study_ids()
+    found: list[StudySummary] = []
     smoke_files: list[Path] = []
     for path in paths:
         if not path.exists():
             raise InvalidInput(f"there is no {path}; name a directory of summaries (ID.json), or the files")
-        files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        summaries += [_read_with_image(file) for file in files]
-        for file in _study_summary_files(path):
+        found += [_read_with_image(file) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+        for file in (file for name in order for file in sorted(path.glob(f"*/{name}.json"))):
             summary = {**_read_with_image(file), "name": file.parent.name}  # ID or ID-points
             if summary["smoke"]:
                 smoke_files.append(file)
             else:
-                summaries.append(summary)
-    if not summaries:
-        raise InvalidInput(_no_summaries_message(paths, smoke_files))
-    return SummaryCollection(tuple(sorted(summaries, key=_sort_key)), tuple(smoke_files))
-
-
-def _study_summary_files(out: Path) -> list[Path]:
-    """The summaries in an output directory of `vpdr reproduce`."""
-    if not out.is_dir():
-        return []
-    return [file for name in study_ids() for file in sorted(out.glob(f"*/{name}.json"))]
-
-
-def _no_summaries_message(paths: Sequence[Path], smoke_files: Sequence[Path]) -> str:
+                found.append(summary)
     places = ", ".join(map(str, paths))
-    if smoke_files:
+    if smoke_files and not found:
         smoke_dir = smoke_files[0].parent
-        return f"only smoke runs in {places}; name {smoke_dir} itself to see one, or run without --smoke"
-    return f"no summaries in {places}; copy ID.json of a reproduction there"
-
-
-def _sort_key(summary: StudySummary) -> tuple[int, str]:
-    order = study_ids()
-    position = order.index(summary["id"]) if summary["id"] in order else len(order)
-    return position, summary["name"]
+        raise InvalidInput(f"only smoke runs in {places}; name {smoke_dir} itself to see one, or run without --smoke")
+    if not found:
+        raise InvalidInput(f"no summaries in {places}; copy ID.json of a reproduction there")
+    positions = {name: position for position, name in enumerate(order)}
+    found.sort(key=lambda summary: (positions.get(summary["id"], len(order)), summary["name"]))
+    return SummaryCollection(tuple(found), tuple(smoke_files))
 
 
 def _read_with_image(file: Path) -> StudySummary:
@@ -332,52 +272,25 @@ def _read_with_image(file: Path) -> StudySummary:
     return {**read_summary(file), "name": file.stem, **picture}
 
 
-def results_page(summaries: Sequence[StudySummary]) -> str:
+def results_page(collected: Sequence[StudySummary]) -> str:
     """RESULTS.md: an overview of all studies, then one section per summary."""
-    sections = [_results_section(summary) for summary in summaries]
-    return "\n".join([RESULTS_INTRODUCTION, _overview_table(summaries), *sections])
-
-
-def _overview_table(summaries: Sequence[StudySummary]) -> str:
     rows = []
     for study_id in study_ids():
-        of_study = [summary for summary in summaries if summary["id"] == study_id]
+        of_study = [summary for summary in collected if summary["id"] == study_id]
         if not of_study:
             rows.append([f"`{study_id}`", load_study(study_id).paper, "not run", "", ""])
         for summary in of_study:
-            counts = Counter(_short_verdict(row["verdict"]) for row in summary["lines"])
-            verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-            state, seeds = _rows_run_text(summary), seeds_text(summary["seeds"])
-            rows.append([f"`{summary['name']}`", summary["paper"], state, seeds, verdicts])
-    return markdown_table(["id", "in the paper", "state", "seeds", "verdicts of its rows"], rows, texts=5)
-
-
-def _rows_run_text(summary: StudySummary) -> str:
-    rows = summary["lines"]
-    count = sum(summary["metric"] in row["metrics"] for row in rows)
-    return f"{'SMOKE, ' if summary['smoke'] else ''}{count} of {len(rows)} rows run"
-
-
-def _short_verdict(verdict: str) -> str:
-    """A verdict without its reasons."""
-    return verdict.split(" (")[0].split(";")[0]
+            lines, metric = summary["lines"], summary["metric"]
+            verdicts = Counter(row["verdict"].split(" (")[0].split(";")[0] for row in lines)  # without their reasons
+            count, smoke = sum(metric in row["metrics"] for row in lines), "SMOKE, " if summary["smoke"] else ""
+            state = f"{smoke}{count} of {len(lines)} rows run"
+            counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+            rows.append([f"`{summary['name']}`", summary["paper"], state, seeds_text(summary["seeds"]), counts])
+    overview = markdown_table(["id", "in the paper", "state", "seeds", "verdicts of its rows"], rows, texts=5)
+    return "\n".join([RESULTS_INTRODUCTION, overview, *map(_results_section, collected)])
 
 
 def _results_section(summary: StudySummary) -> str:
-    parts = [
-        f"## {summary['name']}: {page_title(summary)}\n",
-        f"Seeds {seeds_text(summary['seeds'])}. {_backbones_text(summary)}\n",
-    ]
-    if "picture" in summary:
-        parts.append(f"![{summary['title']}]({summary['picture']})\n")
-    if summary.get("claims"):
-        parts.append(_claims_table(summary))
-    missing = "".join(f"- {reason}: {rows} rows\n" for reason, rows in missing_rows_by_reason(summary).items())
-    parts += [_results_table(summary), missing, _differences_table(summary)]
-    return "\n".join(part for part in parts if part)
-
-
-def _backbones_text(summary: StudySummary) -> str:
     texts = []
     for info in summary["datasets"].values():
         if info["given"]:
@@ -385,35 +298,38 @@ def _backbones_text(summary: StudySummary) -> str:
             note = "" if ours == paper else f" (the paper: {paper})"
             adapters = _ADAPTER_TEXTS.get(info.get("adapters", ""), "")  # absent in older summaries
             texts.append(f"{info['title']} with {ours}{note}{adapters}")
-    changed = f" Changed settings: {', '.join(summary['settings'])}." if summary["settings"] else ""
-    return f"{'; '.join(texts)}.{changed}" if texts else changed.strip()
+    changed = [f"Changed settings: {', '.join(summary['settings'])}."] if summary["settings"] else []
+    backbones = [f"{'; '.join(texts)}."] if texts else []
+    seeds = f"Seeds {seeds_text(summary['seeds'])}."
+    parts = [
+        f"## {summary['name']}: {summaries.page_title(summary)}\n",
+        f"{seeds} {' '.join([*backbones, *changed])}\n",
+    ]
+    if "picture" in summary:
+        parts.append(f"![{summary['title']}]({summary['picture']})\n")
+    if summary.get("claims"):
+        parts.append(_claims_table(summary))
+    parts.append(_results_table(summary))
+    parts.append("".join(f"- {reason}: {rows} rows\n" for reason, rows in missing_rows_by_reason(summary).items()))
+    if summary["pairs"]:
+        parts.append(_differences_table(summary, "paired difference", display_names=False))
+    return "\n".join(part for part in parts if part)
 
 
 def _results_table(summary: StudySummary) -> str:
     """The rows with numbers: beside the paper's, or all metrics if the paper has none for the study."""
-    unit, metric = summary["unit"], summary["metric"]
-    rows = [row for row in summary["lines"] if metric in row["metrics"]]
+    rows = [row for row in summary["lines"] if summary["metric"] in row["metrics"]]
     if not rows:
         return ""
     if any(row["paper"] for row in summary["lines"]):
-        headings = [f"paper {metric}", "ours", "difference", "verdict"]
-        cells = [
-            [
-                number_in_unit(row["paper"].get(metric), unit),
-                mean_in_unit(row["metrics"][metric], unit),
-                signed_in_unit(row["difference"], unit),
-                row["verdict"],
-            ]
-            for row in rows
-        ]
+        headings = [f"paper {summary['metric']}", "ours", "difference", "verdict"]
+        cells = [summaries.comparison_cells(summary, row) for row in rows]
     else:
-        names = metric_names(rows)
-        headings = metric_headings(names)
-        cells = [[mean_in_unit(row["metrics"].get(name), unit) for name in names] for row in rows]
+        names = summaries.metric_names(rows)
+        headings = summaries.metric_headings(names)
+        cells = [[mean_in_unit(row["metrics"].get(name), summary["unit"]) for name in names] for row in rows]
     labels = ["data", *label_headings(summary)]
-    body = [
-        [_title(summary, row), *row_labels(summary, row), *numbers] for row, numbers in zip(rows, cells, strict=True)
-    ]
+    body = [[_title(summary, row), *row_labels(summary, row), *each] for row, each in zip(rows, cells, strict=True)]
     return markdown_table([*labels, *headings], body, texts=len(labels))
 
 
@@ -423,19 +339,7 @@ def missing_rows_by_reason(summary: StudySummary) -> dict[str, int]:
     return dict(Counter(f"{_title(summary, row)}: {row['verdict']}" for row in rows))
 
 
-def _differences_table(summary: StudySummary) -> str:
-    if not summary["pairs"]:
-        return ""
-    rows = [
-        [_title(summary, pair), pair["framework"], pair["point"], *_difference_cells(summary, pair)]
-        for pair in summary["pairs"]
-    ]
-    headings = ["data", "framework", "point", "paired difference", "ours (95 % interval)", "paper", "verdict"]
-    return markdown_table(headings, rows, texts=4)
-
-
-# The state of the studies and runs in an output directory, for `vpdr list`.
-
+# The state of the studies and runs in an output directory, for `vpdr list`
 
 DONE, PARTLY, MISSING = "done", "partly done", "missing"
 NO_NUMBERS = "nothing run"  # a page without numbers
@@ -472,33 +376,29 @@ def study_statuses(out: Path) -> list[StudyStatus]:
     for name in study_ids():
         for smoke in (False, True):
             file = study_dir(out, name, smoke=smoke) / f"{name}.json"
-            if file.exists():
-                statuses.append(_study_status(name, smoke, file))
-            elif not smoke:
-                statuses.append(StudyStatus(id=name, smoke=False, state=MISSING))
+            if not file.exists():
+                statuses += [] if smoke else [StudyStatus(id=name, smoke=False, state=MISSING)]
+                continue
+            summary = read_summary(file)
+            rows = summary["lines"]
+            verdicts = [row["verdict"] for row in rows if summary["metric"] not in row["metrics"]]
+            with_numbers = len(rows) - len(verdicts)
+            status = StudyStatus(
+                id=name,
+                smoke=smoke,
+                state=DONE if not verdicts else PARTLY if with_numbers else NO_NUMBERS,
+                rows=len(rows),
+                with_numbers=with_numbers,
+                seeds=len(summary["seeds"]),
+                why=tuple(dict.fromkeys(verdicts)),
+            )
+            statuses.append(status)
     return statuses
-
-
-def _study_status(name: str, smoke: bool, file: Path) -> StudyStatus:
-    summary = read_summary(file)
-    rows = summary["lines"]
-    without_numbers = [row for row in rows if summary["metric"] not in row["metrics"]]
-    with_numbers = len(rows) - len(without_numbers)
-    state = DONE if not without_numbers else PARTLY if with_numbers else NO_NUMBERS
-    return StudyStatus(
-        id=name,
-        smoke=smoke,
-        state=state,
-        rows=len(rows),
-        with_numbers=with_numbers,
-        seeds=len(summary["seeds"]),
-        why=tuple(dict.fromkeys(row["verdict"] for row in without_numbers)),
-    )
 
 
 def shorten_reason(verdict: str) -> str:
     """The first clause of the reason in a verdict, with paths cut to their last part."""
-    inner = verdict.removeprefix(f"{NOT_RUN} (")
+    inner = verdict.removeprefix(f"{summaries.NOT_RUN} (")
     reason = inner if inner == verdict else inner.removesuffix(")")
     text = _LEADING_DIRS.sub("", " ".join(reason.split(";")[0].split()))
     return text if len(text) <= MAX_REASON_LENGTH else f"{text[: MAX_REASON_LENGTH - 1].rstrip()}…"
@@ -508,8 +408,7 @@ def describe_runs(studies: Sequence[StudyStatus], runs: Sequence[RunStatus]) -> 
     """How many runs are finished, and how to continue if runs or pages are missing."""
     finished = sum(run.state == DONE for run in runs)
     text = "1 run is finished" if finished == 1 else f"{finished} runs are finished"
-    unfinished = len(runs) - finished
-    if unfinished:
+    if unfinished := len(runs) - finished:
         return f"{text}, {unfinished} begun; the same command goes on with the rest"
     if runs and all(study.state == MISSING for study in studies):
         return f"{text}, and no page is written yet; the same command goes on with the rest"
@@ -518,33 +417,28 @@ def describe_runs(studies: Sequence[StudyStatus], runs: Sequence[RunStatus]) -> 
 
 def run_statuses(out: Path) -> list[RunStatus]:
     """All run directories, sorted by name."""
-    return [
-        _run_status(directory)
-        for parent in (RUNS_DIR, TIMED_RUNS_DIR)
-        for directory in sorted((out / parent).glob("*"))
-        if directory.is_dir()
-    ]
+    parents = (out / RUNS_DIR, out / TIMED_RUNS_DIR)
+    directories = [each for parent in parents for each in sorted(parent.glob("*")) if each.is_dir()]
+    return [_run_status(RunDir(directory)) for directory in directories]
 
 
-def _run_status(directory: Path) -> RunStatus:
-    run_dir = RunDir(directory)
+def _run_status(run_dir: RunDir) -> RunStatus:
     if run_dir.record_path.exists():
         try:
-            state, words = DONE, _describe_record(read_record(run_dir.record_path))
+            record = read_record(run_dir.record_path)
+            config, mechanism = record["plan"], record["plan"]["mechanism"]
+            method = f"{mechanism['kind']} {config['regulariser']['kind']} R={mechanism['clip_norm']:g}"
+            state, words = (
+                DONE,
+                (
+                    f"{config['benchmark']['kind']} {config['framework']['kind']} {method} "
+                    f"eps={config['budget']['epsilon']:g} seed={record['seed']} rounds={config['run']['rounds']}"
+                ),
+            )
         except (VpdrError, KeyError) as error:
             state, words = DAMAGED, str(error)
     elif run_dir.failure_path.exists():
         state, words = FAILED, run_dir.failure_path.read_text().partition("\n")[0]
     else:
         state, words = (PARTLY if run_dir.checkpoint_path.exists() else MISSING), "no record yet"
-    return RunStatus(identity=directory.name, state=state, words=words)
-
-
-def _describe_record(record: dict[str, Any]) -> str:
-    config = record["plan"]
-    mechanism = config["mechanism"]
-    method = f"{mechanism['kind']} {config['regulariser']['kind']} R={mechanism['clip_norm']:g}"
-    return (
-        f"{config['benchmark']['kind']} {config['framework']['kind']} {method} "
-        f"eps={config['budget']['epsilon']:g} seed={record['seed']} rounds={config['run']['rounds']}"
-    )
+    return RunStatus(identity=run_dir.path.name, state=state, words=words)

@@ -4,15 +4,16 @@ A row is one cell: the metrics at the selected R, the whole grid of R, and the p
 follow one rule (`VERDICT_RULE`), which is printed on every page.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from vpdr.report.format import DASH
+from vpdr.report.format import DASH, mean_in_unit, number_in_unit, signed_in_unit
 from vpdr.report.stats import interval, shared_intervals
 from vpdr.reproduce.metrics import PaperMetrics, paper_metrics
 from vpdr.reproduce.run import SelectedClipNorm, StudyResults, mean_score, select_clip_norm
-from vpdr.reproduce.studies import CellKey, ReproduceOptions, Study, StudyCell, shared_settings
+from vpdr.reproduce.studies import ReproduceOptions, Study, StudyCell, shared_settings
 
 SCHEMA, VERSION = "vpdr-reproduction", 1
 AGREES, AGREES_IN_SIGN, DIFFERS = "agrees", "agrees in sign", "does not agree"
@@ -101,7 +102,6 @@ class PairedDifference:
 
     @property
     def contrast(self) -> Contrast | None:
-        """Ours beside the paper's difference; None where the paper has none."""
         return None if self.paper is None else Contrast(self.ours, self.paper)
 
 
@@ -111,28 +111,22 @@ def summarise_study(
     """The summary of a study as JSON data."""
     seeds = options.seeds_for(study)
     selections = [(cell, select_clip_norm(cell, results.metrics, seeds, options.select)) for cell in cells]
-    pairs = [
-        _with_pair_verdict(options, pair)
-        for cell, _ in selections
-        for pair in _paired_differences(study, cell, selections)
-    ]
-    rows = [
-        _with_row_verdict(study, options, _make_row(study, cell, selection, results, seeds), pairs)
-        for cell, selection in selections
-    ]
-    return {
-        **_summary_header(study, options, seeds),
-        "lines": [row.to_json() for row in rows],
-        "pairs": [asdict(pair) for pair in pairs],
-        "versions": next((run.versions for run in results.metrics.values()), {}),
-        "wall_seconds": sum(run.wall_seconds for run in results.metrics.values()),
-    }
-
-
-def _summary_header(study: Study, options: ReproduceOptions, seeds: Sequence[int]) -> dict[str, Any]:
+    pairs = _paired_differences(study, options, selections)
+    rows = [_make_row(study, options, cell, selection, pairs, results) for cell, selection in selections]
     unit = {"%": " points"}.get(study.unit, f" {study.unit}".rstrip())
     rule = VERDICT_RULE.format(tolerance=f"{study.tolerance:g}{unit}", base=study.base, headline=study.headline)
     point_notes = [f"Only these points were asked for: {'; '.join(options.points)}."] if options.points else []
+    datasets = {}
+    for name in study.datasets:
+        dataset, given = shared_settings()["datasets"][name], name in options.data_dirs
+        title = dataset["title"]
+        datasets[name] = {
+            "adapters": options.adapters_for(name) if given else None,
+            "title": title if given or not options.smoke else f"{title} (embedded digits instead)",
+            "given": given,
+            "backbone": options.backbone_for(name) if given else None,
+            "paper_backbone": dataset["backbone"],
+        }
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -148,29 +142,55 @@ def _summary_header(study: Study, options: ReproduceOptions, seeds: Sequence[int
         "radii": list(options.radii_for(study)),
         "methods": list(study.methods),
         "frameworks": list(study.frameworks),
-        "datasets": {name: _dataset_info(options, name) for name in study.datasets},
+        "datasets": datasets,
         "settings": list(options.settings),
         "rule": rule,
         "notes": [*study.notes, *point_notes],
+        "lines": [row.to_json() for row in rows],
+        "pairs": [asdict(pair) for pair in pairs],
+        "versions": next((run.versions for run in results.metrics.values()), {}),
+        "wall_seconds": sum(run.wall_seconds for run in results.metrics.values()),
     }
 
 
-def _dataset_info(options: ReproduceOptions, name: str) -> dict[str, Any]:
-    dataset = shared_settings()["datasets"][name]
-    given, title = name in options.data_dirs, dataset["title"]
-    return {
-        "adapters": options.adapters_for(name) if given else None,
-        "title": title if given or not options.smoke else f"{title} (embedded digits instead)",
-        "given": given,
-        "backbone": options.backbone_for(name) if given else None,
-        "paper_backbone": dataset["backbone"],
-    }
+def _paired_differences(study: Study, options: ReproduceOptions, selections: CellSelections) -> list[PairedDifference]:
+    """First minus second over the same seeds, for every pair of methods; left out where none has the study's metric."""
+    by_key = {key: selection for cell, selection in selections for key in cell.keys}
+    differences = []
+    for key, pair in itertools.product(by_key, study.pairs):
+        other_key = replace(key, method=pair.second)
+        first, second = by_key[key], by_key.get(other_key)
+        if pair.first != key.method or first is None or second is None:
+            continue
+        measured = [(first.runs[seed].metrics, second.runs[seed].metrics) for seed in sorted(first.runs)]
+        values = [a[study.metric] - b[study.metric] for a, b in measured if study.metric in a and study.metric in b]
+        if not values:
+            continue
+        clients = next(iter(first.runs.values())).clients
+        papers = [paper_metrics(study, each, clients).get(study.metric) for each in (key, other_key)]
+        difference = PairedDifference(
+            dataset=key.dataset,
+            framework=key.framework,
+            point=key.point,
+            first=key.method,
+            second=other_key.method,
+            ours=interval(values),
+            paper=None if papers[0] is None or papers[1] is None else papers[0] - papers[1],
+        )
+        setting = _setting_differences(options, key.dataset)
+        verdict = _qualify_verdict(verdict_for_contrast(difference.contrast), difference.paper, setting)
+        differences.append(replace(difference, verdict=verdict))
+    return differences
 
 
 def _make_row(
-    study: Study, cell: StudyCell, selection: SelectedClipNorm | None, results: StudyResults, seeds: Sequence[int]
+    study: Study,
+    options: ReproduceOptions,
+    cell: StudyCell,
+    selection: SelectedClipNorm | None,
+    pairs: Sequence[PairedDifference],
+    results: StudyResults,
 ) -> SummaryRow:
-    """The row of a cell, without difference and verdict."""
     row = SummaryRow(
         dataset=cell.key.dataset,
         method=cell.key.method,
@@ -178,80 +198,50 @@ def _make_row(
         points=list(dict.fromkeys(key.point for key in cell.keys)),
     )
     if selection is None:
-        return replace(row, why=_why_no_numbers(cell, results, seeds), paper=paper_metrics(study, cell.key))
+        seeds = options.seeds_for(study)
+        errors = (results.errors.get(cell.config_hash(radius, seed)) for radius in cell.radii for seed in seeds)
+        error = next((error for error in errors if error is not None), "some of its runs are missing")
+        why = error if cell.why_not is None else cell.why_not
+        return replace(row, why=why, paper=paper_metrics(study, cell.key), verdict=f"{NOT_RUN} ({why})")
     first_run = next(iter(selection.runs.values()))
-    all_domains = shared_settings()["datasets"][cell.key.dataset]["domains"]
+    all_domains = shared_settings()["datasets"][row.dataset]["domains"]
     domains = [name for name in all_domains if name in first_run.clients]
     names = [*domains, *(name for name in first_run.metrics if name not in domains)]
-    return replace(
+    grid = []
+    for radius, runs in selection.grid.items():
+        validated = all(run.validation_accuracy is not None for run in runs.values())
+        entry = GridEntry(
+            radius=radius,
+            chosen=radius == selection.radius,
+            validation=mean_score(runs, "validation", "avg") if validated else None,
+            metrics=shared_intervals([run.metrics for _, run in sorted(runs.items())]),
+        )
+        grid.append(entry)
+    row = replace(
         row,
         metrics=shared_intervals([run.metrics for _, run in sorted(selection.runs.items())], names),
         paper=paper_metrics(study, cell.key, domains),
         radius=selection.radius,
         chosen_by=selection.selected_on,
-        grid=[_grid_entry(selection, radius) for radius in selection.grid],
+        grid=grid,
         privacy=first_run.privacy_statement,
     )
-
-
-def _why_no_numbers(cell: StudyCell, results: StudyResults, seeds: Sequence[int]) -> str:
-    """Why a cell has no numbers: a missing input, or the error of its first failed run."""
-    if cell.why_not is not None:
-        return cell.why_not
-    errors = (results.errors.get(cell.config_hash(radius, seed)) for radius in cell.radii for seed in seeds)
-    return next((error for error in errors if error is not None), "some of its runs are missing")
-
-
-def _grid_entry(selection: SelectedClipNorm, radius: float | None) -> GridEntry:
-    runs = selection.grid[radius]
-    validated = all(run.validation_accuracy is not None for run in runs.values())
-    return GridEntry(
-        radius=radius,
-        chosen=radius == selection.radius,
-        validation=mean_score(runs, "validation", "avg") if validated else None,
-        metrics=shared_intervals([run.metrics for _, run in sorted(runs.items())]),
-    )
-
-
-def _paired_differences(study: Study, cell: StudyCell, selections: CellSelections) -> list[PairedDifference]:
-    """The differences whose first method is the cell's, for each of its keys."""
-    differences = []
-    for key in cell.keys:
-        for pair in study.pairs:
-            if pair.first != key.method:
-                continue
-            other_key = replace(key, method=pair.second)
-            first, second = _find_selection(selections, key), _find_selection(selections, other_key)
-            if first is not None and second is not None:
-                differences.append(_paired_difference(study, key, other_key, first, second))
-    return [difference for difference in differences if difference is not None]
-
-
-def _find_selection(selections: CellSelections, key: CellKey) -> SelectedClipNorm | None:
-    return next((selection for cell, selection in selections if key in cell.keys), None)
-
-
-def _paired_difference(
-    study: Study, key: CellKey, other_key: CellKey, first: SelectedClipNorm, second: SelectedClipNorm
-) -> PairedDifference | None:
-    """First minus second over the same seeds; None where neither run has the study's metric."""
-    values = [
-        first.runs[seed].metrics[study.metric] - second.runs[seed].metrics[study.metric]
-        for seed in sorted(first.runs)
-        if study.metric in first.runs[seed].metrics and study.metric in second.runs[seed].metrics
+    ours, paper = row.metrics.get(study.metric), row.paper.get(study.metric)
+    if ours is None:
+        return replace(row, verdict=f"{NOT_RUN} ({_NOT_MEASURED_REASONS.get(study.reader, 'nothing measured')})")
+    method = study.headline if row.method == study.base else row.method
+    contrasts = [
+        pair.contrast
+        for pair in pairs
+        if (pair.dataset, pair.first, pair.second) == (row.dataset, method, study.base)
+        and pair.framework in row.frameworks
+        and pair.point in row.points
     ]
-    if not values:
-        return None
-    clients = next(iter(first.runs.values())).clients
-    papers = [paper_metrics(study, each, clients).get(study.metric) for each in (key, other_key)]
-    return PairedDifference(
-        dataset=key.dataset,
-        framework=key.framework,
-        point=key.point,
-        first=key.method,
-        second=other_key.method,
-        ours=interval(values),
-        paper=None if papers[0] is None or papers[1] is None else papers[0] - papers[1],
+    verdict = verdict_for_value(ours, paper, study.tolerance, contrasts[0] if contrasts else None)
+    return replace(
+        row,
+        difference=None if paper is None or options.smoke else ours["mean"] - paper,
+        verdict=_qualify_verdict(verdict, paper, _setting_differences(options, row.dataset, row.metrics)),
     )
 
 
@@ -282,36 +272,6 @@ def describe_interval(ours: IntervalData) -> str:
     if low is None or high is None:
         return "one seed: no interval"
     return "interval excludes zero" if low > 0 or high < 0 else "interval includes zero"
-
-
-def _with_row_verdict(
-    study: Study, options: ReproduceOptions, row: SummaryRow, pairs: Sequence[PairedDifference]
-) -> SummaryRow:
-    ours, paper = row.metrics.get(study.metric), row.paper.get(study.metric)
-    if row.why is not None or ours is None:
-        reason = row.why if row.why is not None else _NOT_MEASURED_REASONS.get(study.reader, "nothing measured")
-        return replace(row, verdict=f"{NOT_RUN} ({reason})")
-    method = study.headline if row.method == study.base else row.method
-    contrasts = [
-        pair.contrast
-        for pair in pairs
-        if (pair.dataset, pair.first, pair.second) == (row.dataset, method, study.base)
-        and pair.framework in row.frameworks
-        and pair.point in row.points
-    ]
-    verdict = verdict_for_value(ours, paper, study.tolerance, contrasts[0] if contrasts else None)
-    differences = _setting_differences(options, row.dataset, row.metrics)
-    return replace(
-        row,
-        difference=None if paper is None or options.smoke else ours["mean"] - paper,
-        verdict=_qualify_verdict(verdict, paper, differences),
-    )
-
-
-def _with_pair_verdict(options: ReproduceOptions, pair: PairedDifference) -> PairedDifference:
-    verdict = verdict_for_contrast(pair.contrast)
-    differences = _setting_differences(options, pair.dataset)
-    return replace(pair, verdict=_qualify_verdict(verdict, pair.paper, differences))
 
 
 def _setting_differences(
@@ -346,6 +306,13 @@ def page_title(summary: StudySummary) -> str:
     return f"{mark}{summary['title']} ({summary['paper']})"
 
 
+def comparison_cells(summary: StudySummary, row: RowData) -> list[str]:
+    """The paper's number, ours, their difference, and the verdict."""
+    unit, metric = summary["unit"], summary["metric"]
+    paper, ours = number_in_unit(row["paper"].get(metric), unit), mean_in_unit(row["metrics"].get(metric), unit)
+    return [paper, ours, signed_in_unit(row["difference"], unit), row["verdict"]]
+
+
 def label_headings(summary: StudySummary) -> list[str]:
     """The headings of the label columns."""
     has_points = any(row["points"] != [""] for row in summary["lines"])
@@ -370,14 +337,12 @@ def framework_label(summary: StudySummary, row: RowData) -> str:
 
 def framework_name(framework: str) -> str:
     """The display name of a framework."""
-    name: str = shared_settings()["names"]["frameworks"].get(framework, framework)
-    return name
+    return str(shared_settings()["names"]["frameworks"].get(framework, framework))
 
 
 def method_label(method: str) -> str:
     """The display name of a method."""
-    name: str = shared_settings()["names"]["methods"].get(method, method)
-    return name
+    return str(shared_settings()["names"]["methods"].get(method, method))
 
 
 def metric_names(rows: Sequence[RowData]) -> list[str]:
