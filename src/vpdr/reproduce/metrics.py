@@ -1,45 +1,38 @@
-"""The paper's numbers for a cell, under the names of our metrics."""
+"""The metrics of a cell in the units of the paper: those that the paper prints, and those of a run's record."""
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from vpdr.report.stats import diagnostic_values, last_release_error
+from vpdr.report.stats import Record, diagnostic_values, finite_values, last_release_error
 from vpdr.reproduce.studies import CellKey, Study, paper_numbers, shared_settings
 
-PaperMetrics = dict[str, float]
+Metrics = dict[str, float]
 METHOD_NAMES = {"igpp": "IGPP", "vpp": "VPP", "vpdr": "VPDR"}
 
 
-def paper_metrics(study: Study, key: CellKey, clients: Sequence[str] = ()) -> PaperMetrics:
+def paper_metrics(study: Study, key: CellKey, clients: Sequence[str] = ()) -> Metrics:
     """The paper's numbers for a cell; empty where it has none.
 
     If only some of the paper's domains were run (`clients`), its average and std are taken over these.
     """
-    template = study.paper_keys.get(key.method, study.paper_key)
-    entry = _look_up(template.format(**_template_fields(study, key))) if template else None
-    if entry is None:
-        return {}
-    domains: list[str] = shared_settings()["datasets"][key.dataset]["domains"]
-    return PARSERS[study.paper_form](entry, domains, [name for name in domains if name in clients])
-
-
-def _template_fields(study: Study, key: CellKey) -> dict[str, str]:
-    settings = shared_settings()
+    template, settings = study.paper_keys.get(key.method, study.paper_key), shared_settings()
     dataset = settings["datasets"][key.dataset]
-    return {
-        "framework": settings["names"]["frameworks"].get(key.framework, key.framework),
-        "method": (study.paper_names or METHOD_NAMES).get(key.method, "-"),
-        "dataset": dataset["paper"],
-        "short": dataset["short"],
-        "point": key.point,
-    }
+    path = template.format(
+        framework=settings["names"]["frameworks"].get(key.framework, key.framework),
+        method=(study.paper_names or METHOD_NAMES).get(key.method, "-"),
+        dataset=dataset["paper"],
+        short=dataset["short"],
+        point=key.point,
+    )
+    entry = _look_up(path) if path else None
+    return {} if entry is None else _parse(study.paper_form, entry, dataset["domains"], clients)
 
 
 def _look_up(path: str) -> Any:
     """Follow a path such as table>FedProto>IGPP; a final `#name` selects a column of the list there."""
-    path, hash_sign, column = path.partition("#")
+    path, _, column = path.partition("#")
     first, *keys = path.split(">")
     entry: Any = paper_numbers()[first]
     columns = entry.get("columns", [])
@@ -47,63 +40,35 @@ def _look_up(path: str) -> Any:
         if not isinstance(entry, Mapping) or key not in entry:
             return None
         entry = entry[key]
-    if hash_sign:
+    if column:
         return entry[columns.index(column)] if column in columns else None
     return entry
 
 
-def _parse_value(entry: Any, _: Sequence[str], __: Sequence[str]) -> PaperMetrics:
-    return {"avg": float(entry)}
-
-
-def _parse_domains(entry: Any, domains: Sequence[str], run_domains: Sequence[str]) -> PaperMetrics:
-    values = dict(zip(domains, entry["domains"], strict=True))
-    return {**values, **_average_over(values, run_domains, entry["avg"], entry["std"])}
-
-
-def _parse_row(entry: Any, domains: Sequence[str], run_domains: Sequence[str]) -> PaperMetrics:
-    *by_domain, average, std = entry
+def _parse(form: str, entry: Any, domains: Sequence[str], clients: Sequence[str]) -> Metrics:
+    """The numbers of one entry of the paper, by `Study.paper_form`."""
+    match form:
+        case "value" | "column":
+            return {"avg": float(entry)}
+        case "pair":
+            return {"avg": entry[0], "auc": entry[1]}
+        case "attacks":
+            return {name: float(numbers[0]) for name, numbers in entry.items()}
+        case "moments":
+            by_round = {f"{label} {name}": number for label, row in entry.items() for name, number in row.items()}
+            return {**by_round, "avg": statistics.fmean(entry["T=20"].values())}
+        case "domains":
+            by_domain, average, std = entry["domains"], entry["avg"], entry["std"]
+        case _:
+            *by_domain, average, std = entry
     values = dict(zip(domains, by_domain, strict=True))
-    return {**values, **_average_over(values, run_domains, average, std)}
+    run = [values[name] for name in domains if name in clients]
+    if len(run) in (0, len(values)):
+        return {**values, "avg": average, "std": std}
+    return {**values, "avg": statistics.fmean(run), **({"std": statistics.stdev(run)} if len(run) > 1 else {})}
 
 
-def _average_over(values: PaperMetrics, run_domains: Sequence[str], average: float, std: float) -> PaperMetrics:
-    """Average and std as printed, or over the domains that were run if these are not all."""
-    if not run_domains or len(run_domains) == len(values):
-        return {"avg": average, "std": std}
-    subset = [values[name] for name in run_domains]
-    return {"avg": statistics.fmean(subset)} | ({"std": statistics.stdev(subset)} if len(subset) > 1 else {})
-
-
-def _parse_attacks(entry: Any, _: Sequence[str], __: Sequence[str]) -> PaperMetrics:
-    return {name: float(values[0]) for name, values in entry.items()}
-
-
-def _parse_accuracy_and_auc(entry: Any, _: Sequence[str], __: Sequence[str]) -> PaperMetrics:
-    return {"avg": entry[0], "auc": entry[1]}
-
-
-def _parse_rounds(entry: Any, _: Sequence[str], __: Sequence[str]) -> PaperMetrics:
-    values = {f"{label} {name}": value for label, by_name in entry.items() for name, value in by_name.items()}
-    return values | {"avg": statistics.fmean(entry["T=20"].values())}
-
-
-PARSERS: dict[str, Callable[[Any, Sequence[str], Sequence[str]], PaperMetrics]] = {
-    "value": _parse_value,
-    "column": _parse_value,
-    "domains": _parse_domains,
-    "row": _parse_row,
-    "attacks": _parse_attacks,
-    "pair": _parse_accuracy_and_auc,
-    "moments": _parse_rounds,
-}  # by Study.paper_form
-
-
-# The metrics that studies extract from a run's record, in the units of the paper.
-
-
-Record: TypeAlias = Mapping[str, Any]
-Metrics: TypeAlias = dict[str, float]
+# The metrics that studies extract from a run's record
 
 ATTACK_METRICS = {
     "cos": ("fsh", "cos"),
@@ -121,8 +86,7 @@ STRICT_PREDICTORS = {"head": "head", "nearest": "nearest_cosine", "fused": "fuse
 def accuracy_metrics(record: Record) -> Metrics:
     """Accuracy of the framework's predictor in per cent: of each client, their mean and sample std."""
     final = record["final"]["all"]["framework"]
-    values = {**final["clients"], "avg": final["average"], "std": final["std"]}
-    return _percentages(values)
+    return _percentages({**final["clients"], "avg": final["average"], "std": final["std"]})
 
 
 def control_metrics(record: Record) -> Metrics:
@@ -161,14 +125,12 @@ def accuracy_and_auc(record: Record) -> Metrics:
 
 def phase_times(record: Record) -> Metrics:
     """Milliseconds per client and round: the median over clients and all rounds but the first."""
-    times: dict[str, list[float]] = {"prototypes": [], "finetune": []}
-    for entry in record["rounds"][1:] or record["rounds"]:  # the first round warms up
-        for client in entry["clients"].values():
-            for phase, values in times.items():
-                if phase in client["seconds"]:
-                    values.append(1000 * client["seconds"][phase])
-    medians = {phase: statistics.median(values) if values else 0.0 for phase, values in times.items()}
-    metrics = {"protogen_ms": medians["prototypes"], "finetune_ms": medians["finetune"]}
+    rounds = record["rounds"][1:] or record["rounds"]  # the first round warms up
+    seconds = [client["seconds"] for entry in rounds for client in entry["clients"].values()]
+    metrics: Metrics = {}
+    for name, phase in (("protogen_ms", "prototypes"), ("finetune_ms", "finetune")):
+        times = [1000 * each[phase] for each in seconds if phase in each]
+        metrics[name] = statistics.median(times) if times else 0.0
     return {**metrics, "total_ms": sum(metrics.values())}
 
 
@@ -177,8 +139,7 @@ def feature_curves(record: Record) -> Metrics:
     curves: Metrics = {}
     for entry in record["rounds"]:
         for name in ("norm_mean", "teacher_gap"):
-            values = _finite(client["features"].get(name) for client in entry["clients"].values())
-            if values:
+            if values := finite_values(client["features"].get(name) for client in entry["clients"].values()):
                 curves[f"{name}@{entry['round']}"] = statistics.fmean(values)
     radius = record["plan"]["mechanism"]["clip_norm"]
     norm = curves[f"norm_mean@{record['rounds'][-1]['round']}"]
@@ -189,8 +150,7 @@ def ledger_metrics(record: Record) -> Metrics:
     """Epsilon in total and by round, of the client that spent most, and the events of the longest ledger."""
     metrics: Metrics = {"epsilon_spent": record["privacy"]["epsilon_spent"]}
     for entry in record["rounds"]:
-        spent = _finite(client["epsilon"] for client in entry["clients"].values())
-        if spent:
+        if spent := finite_values(client["epsilon"] for client in entry["clients"].values()):
             metrics[f"epsilon@{entry['round']}"] = max(spent)
     ledger = max(record["ledgers"].values(), key=lambda ledger: len(ledger["entries"]))
     for entry in ledger["entries"]:
@@ -205,11 +165,8 @@ def first_and_last_round(record: Record) -> Metrics:
     """Accuracy of each client after the first and after the last round."""
     metrics: Metrics = {}
     for entry in (record["rounds"][0], record["rounds"][-1]):
-        values = {
-            f"T={entry['round']} {name}": client["accuracy"]["all"].get("framework")
-            for name, client in entry["clients"].items()
-        }
-        metrics |= _percentages(values)
+        clients = {name: client["accuracy"]["all"].get("framework") for name, client in entry["clients"].items()}
+        metrics |= _percentages({f"T={entry['round']} {name}": accuracy for name, accuracy in clients.items()})
     return {**metrics, "avg": accuracy_metrics(record)["avg"]}
 
 
@@ -235,10 +192,6 @@ def validation_accuracy(record: Record) -> float | None:
 def _release_error(record: Record) -> Metrics:
     error = last_release_error(record)
     return {} if error is None else {"relative_error": error}
-
-
-def _finite(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None and math.isfinite(value)]
 
 
 def _percentages(shares: Mapping[str, float | None]) -> Metrics:

@@ -1,7 +1,8 @@
 """Reproducing one study: from its id to its page, figure and raw numbers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 from vpdr.attacks import AttackFactory
@@ -10,7 +11,7 @@ from vpdr.federation import Job, JobResult
 from vpdr.privacy import NoiseOrigin
 from vpdr.reproduce.figures import FigureContext, draw_figure
 from vpdr.reproduce.pages import study_dir, write_study_files
-from vpdr.reproduce.run import RUNS_DIR, TIMED_RUNS_DIR, ExecutionOptions, is_finished, jobs_for_cells, run_study
+from vpdr.reproduce.run import RUNS_DIR, TIMED_RUNS_DIR, ExecutionOptions, is_finished, run_study
 from vpdr.reproduce.studies import ReproduceOptions, Study, StudyCell, load_study, make_cells
 from vpdr.reproduce.summaries import StudySummary, summarise_study
 
@@ -47,18 +48,23 @@ class Reproduction:
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """The distinct runs. Uploads are stored only where secret noise makes them impossible to replay."""
+        """The distinct runs, seed by seed, so that an interrupted study has complete seeds.
+
+        Uploads are stored only where secret noise makes them impossible to replay.
+        """
         attacks = self.options.attacks_for(self.study)
         observers = () if attacks is None else (AttackFactory(attacks),)
-        jobs = jobs_for_cells(self.cells, self.options.seeds_for(self.study), self.runs_dir)
-        return [
-            replace(job, observers=observers, keep_uploads=job.config.release.noise == NoiseOrigin.SYSTEM)
-            for job in jobs
-        ]
+        jobs: dict[str, Job] = {}
+        for seed, cell in product(self.options.seeds_for(self.study), self.cells):
+            for radius in cell.radii:
+                config = cell.config(radius, seed)
+                name, is_secret = config.config_hash, config.release.noise == NoiseOrigin.SYSTEM
+                job = Job(cell.key.dataset, cell.key.method, config, self.runs_dir / name, observers, is_secret)
+                jobs.setdefault(name, job)
+        return list(jobs.values())
 
     @property
     def runs_dir(self) -> Path:
-        """The directory of the runs."""
         return self.out / (TIMED_RUNS_DIR if self.study.alone else RUNS_DIR)
 
     @property
@@ -116,20 +122,14 @@ def run_reproduction(reproduction: Reproduction, execution: ExecutionOptions) ->
     summary = summarise_study(study, reproduction.options, reproduction.cells, results)
     if not any(row["metrics"] for row in summary["lines"]):
         if not failures:
-            raise _nothing_ran_error(summary)
+            rows = [row for row in summary["lines"] if row["why"] is not None]
+            own_data = [row["why"] for row in rows if summary["datasets"][row["dataset"]]["given"] and row["why"]]
+            reason = [*own_data, *(row["why"] for row in rows), "nothing measured"][0]
+            raise InvalidInput(f"{study.id}: nothing can be run: {reason}")
         return ReproductionResult(None, failures=failures)
-    context = FigureContext(
-        study=study, cells=reproduction.cells, seed=summary["seeds"][0], runs_dir=reproduction.runs_dir
-    )
+    cells, seed = reproduction.cells, summary["seeds"][0]
+    context = FigureContext(study=study, cells=cells, seed=seed, runs_dir=reproduction.runs_dir)
     figure, figure_data = draw_figure(context, summary)
     summary |= figure_data
     files = write_study_files(summary, figure, reproduction.output_dir)
     return ReproductionResult(summary, tuple(files), failures)
-
-
-def _nothing_ran_error(summary: StudySummary) -> InvalidInput:
-    """The reason why a study has no number, preferably of a data set that the user has given."""
-    rows = [row for row in summary["lines"] if row["why"] is not None]
-    own_data = [row["why"] for row in rows if summary["datasets"][row["dataset"]]["given"] and row["why"]]
-    reasons = own_data or [row["why"] for row in rows] or ["nothing measured"]
-    return InvalidInput(f"{summary['id']}: nothing can be run: {reasons[0]}")

@@ -6,10 +6,8 @@ Each run has a directory named by the hash of its config, so that no run is repe
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from vpdr.config import RunConfig
 from vpdr.errors import VpdrError, format_error
 from vpdr.federation import Job, JobResult, build, never_stop, sweep
 from vpdr.records import RunDir, read_record
@@ -74,20 +72,8 @@ class StudyResults:
         self.errors[job.config.config_hash] = format_error(error)
 
     def add_failure(self, result: JobResult) -> None:
-        """Record a failed run."""
         self.failures.append(result)
         self.errors[result.job.config.config_hash] = str(result.error)
-
-
-def jobs_for_cells(cells: Sequence[StudyCell], seeds: Sequence[int], out: Path) -> list[Job]:
-    """The distinct jobs of the cells, seed by seed, so that an interrupted study has complete seeds."""
-    jobs: dict[str, Job] = {}
-    for seed in seeds:
-        for cell in cells:
-            for radius in cell.radii:
-                job = cell.job(radius, seed, out)
-                jobs.setdefault(job.config.config_hash, job)
-    return list(jobs.values())
 
 
 def is_finished(job: Job) -> bool:
@@ -131,33 +117,27 @@ def _add_metrics(results: StudyResults, study: Study, job: Job, record: dict[str
 
 
 def _startable_jobs(jobs: Sequence[Job], results: StudyResults, execution: ExecutionOptions) -> Iterator[Job]:
-    """Jobs whose federation can be built; building also fills the feature cache for all workers."""
+    """Jobs whose federation can be built; building also fills the feature cache for all workers.
+
+    Of configs that differ in numbers only one is built: if it can start, so can the others.
+    """
     errors: dict[str, Exception | None] = {}
     for job in jobs:
-        key = _data_key(job.config)
+        data = job.config.to_dict()
+        kinds = [data[section]["kind"] for section in ("framework", "mechanism", "regulariser")]
+        key = repr((data["benchmark"], data["model"], data["release"], kinds))
         known = key in errors and (errors[key] is None or isinstance(errors[key], VpdrError))
         if not known and not execution.stop():  # an unexpected error may concern this config only
-            errors[key] = _build_error(job.config, execution.loading)
-        error = errors.get(key)
-        if error is None:
+            try:
+                build(job.config, execution.loading)
+                errors[key] = None
+            except Exception as error:  # noqa: BLE001 - configs on other data may still start
+                errors[key] = error
+        reason = errors.get(key)
+        if reason is None:
             yield job
         else:
-            results.add_error(job, error)
-
-
-def _build_error(config: RunConfig, loading: ProgressCallback) -> Exception | None:
-    try:
-        build(config, loading)
-    except Exception as error:  # noqa: BLE001 - configs on other data may still start
-        return error
-    return None
-
-
-def _data_key(config: RunConfig) -> str:
-    """Equal for configs that differ in numbers only: if one can start, so can the others."""
-    data = config.to_dict()
-    kinds = [data[section]["kind"] for section in ("framework", "mechanism", "regulariser")]
-    return repr((data["benchmark"], data["model"], data["release"], kinds))
+            results.add_error(job, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +158,10 @@ def select_clip_norm(
     metric: str = "avg",
 ) -> SelectedClipNorm | None:
     """The R with the best mean over seeds; ties go to the smaller R. None where a run is missing."""
-    grid: dict[float | None, dict[int, RunMetrics]] = {}
-    for radius in cell.radii:
-        for seed in seeds:
-            run = metrics_by_config.get(cell.config_hash(radius, seed))
-            if run is None:
-                return None
-            grid.setdefault(radius, {})[seed] = run
-    if not grid:
+    hashes = {radius: {seed: cell.config_hash(radius, seed) for seed in seeds} for radius in cell.radii}
+    if not hashes or any(each not in metrics_by_config for row in hashes.values() for each in row.values()):
         return None
+    grid = {radius: {seed: metrics_by_config[each] for seed, each in row.items()} for radius, row in hashes.items()}
     if len(grid) == 1:
         (radius,) = grid
         return SelectedClipNorm(radius, grid[radius], grid, "nothing")

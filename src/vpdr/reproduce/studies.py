@@ -4,13 +4,14 @@ A study is described by `experiments/ID.toml`. Its axes are data set, point, fra
 combination is a cell, and each cell becomes one config with a grid of clip norms R.
 """
 
+import itertools
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, reduce
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from vpdr.config.rules import has_noop_regulariser, mechanism_traits, uploads_pr
 from vpdr.encoder.personal import PLACEMENTS
 from vpdr.encoder.zoo import BACKBONES
 from vpdr.errors import InvalidInput
-from vpdr.federation import Job
 from vpdr.validation import check_known, deep_merge
 
 ConfigData = Mapping[str, Any]  # nested tables, as in TOML
@@ -35,14 +35,7 @@ SET_BY_OTHER_OPTIONS = (
 )
 SELECTION_SETTINGS = ("keep", "cap", "share", "selection")  # read only by mechanisms that select coordinates
 _PACKAGE = "vpdr.reproduce"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MethodPair:
-    """Two methods whose difference, first minus second, is reported seed by seed."""
-
-    first: str
-    second: str
+_builtin = lru_cache(read_builtin)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +68,7 @@ class Study:
     unit: str = "%"
     tolerance: float = 2.0  # largest distance from the paper that agrees, in `unit`
     paper_key: str = ""  # path in paper_numbers.json: table>{framework}>{method}
-    paper_form: str = "value"  # a key of paper.PARSERS
+    paper_form: str = "value"  # how metrics.py reads it there
     paper_names: ConfigData = field(default_factory=dict)  # names of methods in the paper, where they differ
     paper_keys: ConfigData = field(default_factory=dict)  # paths of single methods
     headline: str = "vpdr"
@@ -88,28 +81,23 @@ class Study:
     notes: tuple[str, ...] = ()
 
     @property
-    def pairs(self) -> tuple[MethodPair, ...]:
-        """The pairs of methods to compare; both methods belong to the study."""
+    def pairs(self) -> list[tuple[str, str]]:
+        """The pairs of methods whose difference, first minus second, is reported seed by seed."""
         candidates = [
             (self.headline, self.base),
             (self.headline, f"{self.headline}-random"),
             (self.base, "local"),
             (self.headline, "local"),
             *((method, self.base) for method in self.methods if method not in (self.headline, self.base)),
-            *((first, second) for first, second in self.contrasts),
+            *self.contrasts,
         ]
-        known = [(a, b) for a, b in candidates if a in self.methods and b in self.methods and a != b]
-        return tuple(MethodPair(first=a, second=b) for a, b in dict.fromkeys(known) if a != "local")
+        known = [(a, b) for a, b in candidates if {a, b} <= {*self.methods} and a not in (b, "local")]
+        return list(dict.fromkeys(known))
 
     def method_overrides(self, method: str) -> ConfigData | None:
         """The settings that a method changes; None for an unknown method."""
-        overrides: ConfigData | None = {**_builtin_methods(), **self.arms}.get(method)
+        overrides: ConfigData | None = {**_builtin("experiments", "methods"), **self.arms}.get(method)
         return overrides
-
-
-@lru_cache(maxsize=1)
-def _builtin_methods() -> dict[str, Any]:
-    return read_builtin("experiments", "methods")
 
 
 def study_ids() -> list[str]:
@@ -198,12 +186,11 @@ class ReproduceOptions:
         for section, key, advice in SET_BY_OTHER_OPTIONS:
             if key in self.overrides.get(section, {}):
                 raise InvalidInput(f"--set {section}.{key} has no effect: {advice}")
-        preset = read_builtin("presets", "paper")
+        preset = _builtin("presets", "paper")
         RunConfig.from_dict(deep_merge(preset, self.overrides))  # reports a misspelt setting at once
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The settings as nested tables."""
         return parse_overrides(self.settings)
 
     def check_study(self, study: Study) -> None:
@@ -321,11 +308,9 @@ class StudyCell:
 
     @property
     def key(self) -> CellKey:
-        """The first key."""
         return self.keys[0]
 
     def config(self, radius: float | None, seed: int) -> RunConfig:
-        """The config of one run."""
         if self.base_config is None:
             raise InvalidInput(f"{self.key.method} on {self.key.dataset} cannot run: {self.why_not}")
         mechanism, run = self.base_config.mechanism, replace(self.base_config.run, seed=seed)
@@ -337,30 +322,20 @@ class StudyCell:
         """The hash of everything that decides the result of one run."""
         return self.config(radius, seed).config_hash
 
-    def job(self, radius: float | None, seed: int, out: Path) -> Job:
-        """One run in the directory `out/HASH`."""
-        config = self.config(radius, seed)
-        return Job(self.key.dataset, self.key.method, config, out / config.config_hash)
-
 
 def make_cells(study: Study, options: ReproduceOptions) -> list[StudyCell]:
     """All cells in the order of the table; keys with equal configs share one cell."""
     cells: dict[tuple[str, str], StudyCell] = {}
-    for key, point_settings in _cell_keys(study, options):
-        cell = _make_cell(study, options, key, point_settings)
-        same = (key.dataset, str(key) if cell.base_config is None else cell.base_config.config_hash)
-        if same in cells:
-            cell = replace(cells[same], keys=(*cells[same].keys, key))
-        cells[same] = cell
-    return list(cells.values())
-
-
-def _cell_keys(study: Study, options: ReproduceOptions) -> Iterator[tuple[CellKey, ConfigData]]:
     for dataset in study.datasets:
-        for point, settings in options.points_for(study, dataset).items():
-            for framework in study.frameworks:
-                for method in study.methods:
-                    yield CellKey(dataset=dataset, framework=framework, method=method, point=point), settings
+        points = options.points_for(study, dataset)
+        for point, framework, method in itertools.product(points, study.frameworks, study.methods):
+            key = CellKey(dataset=dataset, framework=framework, method=method, point=point)
+            cell = _make_cell(study, options, key, points[point])
+            same = (dataset, str(key) if cell.base_config is None else cell.base_config.config_hash)
+            if same in cells:
+                cell = replace(cells[same], keys=(*cells[same].keys, key))
+            cells[same] = cell
+    return list(cells.values())
 
 
 def _make_cell(study: Study, options: ReproduceOptions, key: CellKey, point_settings: ConfigData) -> StudyCell:
@@ -370,17 +345,27 @@ def _make_cell(study: Study, options: ReproduceOptions, key: CellKey, point_sett
     why_not = _missing_input(study, options, key.dataset)
     if why_not is not None:
         return StudyCell(keys=(key,), why_not=why_not)
+    substitutes = options.smoke or options.count_with_substitutes
+    overrides, family = options.overrides, {}
+    domains = overrides.get("benchmark", {}).get("domains")
+    if domains is not None:
+        available = shared_settings()["datasets"][key.dataset]["domains"]
+        overrides = deep_merge(overrides, {"benchmark": {"domains": [name for name in domains if name in available]}})
+    if study.families and (substitutes or options.backbones):  # the similar family with pip-installed weights
+        family = {"model": {"family": shared_settings()["families"][point_settings["model"]["family"]]}}
     layers = (
+        _builtin("presets", study.preset),
+        {"run": {"name": study.id}},
+        study.plan,
+        _dataset_settings(options, key.dataset),
+        shared_settings()["smoke"]["plan"] if options.smoke else {},
         {"framework": {"kind": key.framework}},
-        _restrict_domains(options.overrides, key.dataset),
+        overrides,
         point_settings,
-        _substitute_family(study, options, point_settings),
+        family,
         method_settings,  # last: the user cannot change what defines a method
     )
-    data = _base_settings(study, options, key.dataset)
-    for layer in layers:
-        data = deep_merge(data, layer)
-    config = RunConfig.from_dict(_drop_unused_settings(data))
+    config = RunConfig.from_dict(_drop_unused_settings(reduce(deep_merge, layers)))
     radii = options.radii_for(study) if uses_clip_norm(config) else (None,)
     return StudyCell(keys=(key,), base_config=config, radii=radii)
 
@@ -395,43 +380,16 @@ def _missing_input(study: Study, options: ReproduceOptions, dataset: str) -> str
     return None
 
 
-def _substitute_family(study: Study, options: ReproduceOptions, point_settings: ConfigData) -> ConfigData:
-    """The similar family with pip-installed weights, where the paper's is not used."""
-    if not study.families or not (options.smoke or options.count_with_substitutes or options.backbones):
-        return {}
-    return {"model": {"family": shared_settings()["families"][point_settings["model"]["family"]]}}
-
-
-def _restrict_domains(overrides: ConfigData, dataset: str) -> ConfigData:
-    """The overrides with only those of the requested domains that the data set has."""
-    requested = overrides.get("benchmark", {}).get("domains")
-    if requested is None:
-        return overrides
-    available = shared_settings()["datasets"][dataset]["domains"]
-    return deep_merge(overrides, {"benchmark": {"domains": [name for name in requested if name in available]}})
-
-
-def _base_settings(study: Study, options: ReproduceOptions, dataset: str) -> dict[str, Any]:
-    """The settings of a data set before overrides, point, framework and method."""
-    smoke = shared_settings()["smoke"]
-    data = deep_merge(read_builtin("presets", study.preset), {"run": {"name": study.id}})
-    data = deep_merge(data, study.plan)
-    if dataset in options.data_dirs:
-        data = deep_merge(data, _dataset_settings(options, dataset))
-    else:
-        data = deep_merge(data, smoke["fallback"]["plan"])
-    return deep_merge(data, smoke["plan"]) if options.smoke else data
-
-
-def _dataset_settings(options: ReproduceOptions, dataset: str) -> dict[str, Any]:
-    """The settings of a data set on disk and of the backbone that encodes it."""
+def _dataset_settings(options: ReproduceOptions, dataset: str) -> ConfigData:
+    """The settings of a data set on disk and of the backbone that encodes it, or of the embedded data."""
+    if dataset not in options.data_dirs:
+        fallback: ConfigData = shared_settings()["smoke"]["fallback"]["plan"]
+        return fallback
     model = {"backbone": options.backbone_for(dataset), "adapters": options.adapters_for(dataset)}
     model |= {} if options.weights is None else {"weights": options.weights}
     run = {} if options.device is None else {"device": options.device}
-    benchmark = {"root": str(options.data_dirs[dataset])}
-    return deep_merge(
-        shared_settings()["datasets"][dataset]["plan"], {"benchmark": benchmark, "model": model, "run": run}
-    )
+    settings = {"benchmark": {"root": str(options.data_dirs[dataset])}, "model": model, "run": run}
+    return deep_merge(shared_settings()["datasets"][dataset]["plan"], settings)
 
 
 def _drop_unused_settings(data: ConfigData) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from vpdr.report.format import DASH, mean_in_unit, number_in_unit, signed_in_unit
 from vpdr.report.stats import interval, shared_intervals
-from vpdr.reproduce.metrics import PaperMetrics, paper_metrics
+from vpdr.reproduce.metrics import Metrics, paper_metrics
 from vpdr.reproduce.run import SelectedClipNorm, StudyResults, mean_score, select_clip_norm
 from vpdr.reproduce.studies import ReproduceOptions, Study, StudyCell, shared_settings
 
@@ -73,7 +73,7 @@ class SummaryRow:
     points: list[str]
     why: str | None = None  # why there are no numbers
     metrics: Mapping[str, IntervalData] = field(default_factory=dict)  # at the selected R
-    paper: PaperMetrics = field(default_factory=dict)
+    paper: Metrics = field(default_factory=dict)
     radius: float | None = None
     chosen_by: str | None = None  # the split on which R was selected
     grid: list[GridEntry] = field(default_factory=list)
@@ -157,10 +157,10 @@ def _paired_differences(study: Study, options: ReproduceOptions, selections: Cel
     """First minus second over the same seeds, for every pair of methods; left out where none has the study's metric."""
     by_key = {key: selection for cell, selection in selections for key in cell.keys}
     differences = []
-    for key, pair in itertools.product(by_key, study.pairs):
-        other_key = replace(key, method=pair.second)
+    for key, (method, other) in itertools.product(by_key, study.pairs):
+        other_key = replace(key, method=other)
         first, second = by_key[key], by_key.get(other_key)
-        if pair.first != key.method or first is None or second is None:
+        if method != key.method or first is None or second is None:
             continue
         measured = [(first.runs[seed].metrics, second.runs[seed].metrics) for seed in sorted(first.runs)]
         values = [a[study.metric] - b[study.metric] for a, b in measured if study.metric in a and study.metric in b]
