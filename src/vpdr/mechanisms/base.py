@@ -33,15 +33,12 @@ class NoiseSource(Protocol):
     @property
     def reproducible(self) -> bool:
         """Whether somebody who knows the seed can remove the noise; such a run is not private."""
-        ...
 
     def normal(self, *shape: int) -> Float[Tensor, "..."]:
         """Standard Gaussian draws."""
-        ...
 
     def uniform(self, *shape: int) -> Float[Tensor, "..."]:
         """Draws from the open unit interval."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +88,10 @@ class SeededNoise:
 class ReleaseNoise:
     """The noise source of each release and of each private training step.
 
-    Args:
-        streams: the random streams of a seeded simulation; None: entropy of the operating system.
-
     Guarantee: with streams, whoever knows the seed can remove the noise, and every receipt says so.
     """
 
-    streams: Streams | None
+    streams: Streams | None  # of a seeded simulation; None: entropy of the operating system
 
     def __call__(self, client: str, round: int, purpose: privacy.ChargePurpose) -> NoiseSource:
         """A source whose draws are independent of those of every other client, round and purpose."""
@@ -157,31 +151,18 @@ class MechanismTraits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MechanismConfig:
-    """All settings from which `from_config` of a mechanism may choose; everything here is public.
+    """All settings from which `from_config` of a mechanism may choose; everything here is public."""
 
-    Args:
-        budget: what one client may spend over all releases.
-        releases: how many releases the budget must last for.
-        clip_norm: the l2 norm R to which features are clipped.
-        dim: the dimension of the features.
-        classes: the public number of classes.
-        adjacency: the neighbouring relation of the guarantee.
-        accountant: the name of the accountant that calibrates the noise.
-        samples_per_class: the declared number of samples of one class at one client; 0: not declared.
-        rng: a public stream, the same for all clients, from which a release projection may be drawn.
-        options: the mechanism's own settings by name, such as `keep` or `stages`; others are ignored.
-    """
-
-    budget: privacy.Budget
-    releases: int
-    clip_norm: float
-    dim: int
-    classes: int
+    budget: privacy.Budget  # what one client may spend over all releases
+    releases: int  # how many releases the budget must last for
+    clip_norm: float  # R, the l2 norm to which features are clipped
+    dim: int  # of the features
+    classes: int  # the public number of classes
     adjacency: Adjacency
-    accountant: str
-    samples_per_class: int
-    rng: torch.Generator
-    options: Mapping[str, Any] = field(default_factory=dict)
+    accountant: str  # the name of the accountant that calibrates the noise
+    samples_per_class: int  # the declared number of samples of one class at one client; 0: not declared
+    rng: torch.Generator  # a public stream, the same for all clients, for a release projection
+    options: Mapping[str, Any] = field(default_factory=dict)  # the mechanism's own; others are ignored
 
 
 @runtime_checkable
@@ -198,34 +179,23 @@ class Mechanism(Protocol):
     @property
     def adjacency(self) -> Adjacency:
         """The neighbouring relation of the receipts."""
-        ...
 
     @classmethod
     def from_config(cls, config: MechanismConfig) -> Self:
         """The mechanism, calibrated to the budget of the configuration."""
-        ...
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """The receipt that `release` would return, from public numbers and the number of earlier releases.
 
         A client whose failures are observable charges this first, so that even a failure is paid for.
         """
-        ...
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """One release from features [n d] and labels [n], as torch or numpy arrays."""
-        ...
 
 
 def validate_features(vectors: Array, labels: Array, context: ReleaseContext) -> Features:
-    """Check the input of a release before anything is computed from it.
-
-    Returns:
-        The features in double precision on the CPU.
-
-    Raises:
-        InvalidInput: one line that names the client and the problem.
-    """
+    """The input of a release in double precision on the CPU, checked before anything is computed from it."""
     client = context.client
     tensor = _as_tensor(vectors, client, "features")
     if tensor.ndim != 2 or tensor.shape[1] == 0:

@@ -20,25 +20,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from vpdr import privacy
 from vpdr.encoder.personal import PersonalEncoder, SeededDropout
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms.base import Mechanism, NoiseSource
 from vpdr.mechanisms.igpp import Igpp
 from vpdr.mechanisms.vpp import Vpp
-from vpdr.privacy import (
-    Adjacency,
-    BudgetExceeded,
-    ChargePurpose,
-    CountVisibility,
-    EncoderKind,
-    GaussianEvent,
-    GuaranteeTerms,
-    Ledger,
-    NoiseOrigin,
-    Receipt,
-    SensitivityBasis,
-    parse_enum,
-)
+from vpdr.privacy import Adjacency, EncoderKind, GaussianEvent, Ledger
 from vpdr.types import Losses, TrainBatch
 from vpdr.validation import at_least, positive
 
@@ -53,45 +41,37 @@ SUM_SENSITIVITY = {Adjacency.REPLACE_SAME_LABEL: 2.0, Adjacency.REPLACE_ONE: 2.0
 class DpSgdConfig:
     """The settings of DP-SGD with full batches.
 
-    Args:
-        clip_norm: C, the l2 norm to which a sample's gradient over all parameters together is clipped.
-        noise_multiplier: the noise of one step, relative to the sensitivity of the sum.
-        steps_per_round: E, the number of steps of a round.
-        total_steps: the steps of the whole run; more would spend the releases' share of the budget.
-        expected_batch_size: the public number by which the noisy sum is divided.
-        adjacency: the neighbouring relation of the guarantee.
-
     Guarantee: one step is one Gaussian event of `noise_multiplier` under `adjacency`, given that each
     gradient is a function of its own sample, of public numbers and of earlier steps (docs/privacy.md, section
     14). No number but the noisy sum depends on the data, not even the number of samples.
     """
 
-    clip_norm: float
-    noise_multiplier: float
-    steps_per_round: int
-    total_steps: int
-    expected_batch_size: float
+    clip_norm: float  # C, the l2 norm to which a sample's gradient over all parameters together is clipped
+    noise_multiplier: float  # of one step, relative to the sensitivity of the sum
+    steps_per_round: int  # E
+    total_steps: int  # of the whole run; more would spend the releases' share of the budget
+    expected_batch_size: float  # the public number by which the noisy sum is divided
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
         positive(clip_norm=self.clip_norm, expected_batch_size=self.expected_batch_size)
         at_least(1, steps_per_round=self.steps_per_round, total_steps=self.total_steps)
         GaussianEvent(self.noise_multiplier)
-        object.__setattr__(self, "adjacency", parse_enum(Adjacency, self.adjacency))
+        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
-    def round_receipt(self, noise: NoiseSource) -> Receipt:
+    def round_receipt(self, noise: NoiseSource) -> privacy.Receipt:
         """The cost of the steps of one round: one event for each step."""
         counts_are_public = self.adjacency is Adjacency.REPLACE_SAME_LABEL
-        return Receipt(
+        return privacy.Receipt(
             events=(GaussianEvent(self.noise_multiplier),) * self.steps_per_round,
-            terms=GuaranteeTerms(
+            terms=privacy.GuaranteeTerms(
                 adjacency=self.adjacency,
                 encoder=EncoderKind.DP_TRAINED,
-                counts=CountVisibility.PUBLIC if counts_are_public else CountVisibility.PRIVATE,
-                basis=SensitivityBasis.PROVED,
-                noise=NoiseOrigin.SEEDED if noise.reproducible else NoiseOrigin.SYSTEM,
+                counts=privacy.CountVisibility.PUBLIC if counts_are_public else privacy.CountVisibility.PRIVATE,
+                basis=privacy.SensitivityBasis.PROVED,
+                noise=privacy.NoiseOrigin.SEEDED if noise.reproducible else privacy.NoiseOrigin.SYSTEM,
             ),
-            purpose=ChargePurpose.TRAINING,
+            purpose=privacy.ChargePurpose.TRAINING,
         )
 
     def noisy_mean(
@@ -114,17 +94,8 @@ def split_budget_with_training(
 ) -> tuple[Mechanism, DpSgdConfig]:
     """Split the precision of a calibrated mechanism between its releases and DP-SGD.
 
-    Args:
-        mechanism: `Igpp` or `Vpp`, calibrated to the whole budget.
-        releases: the number of releases that it was calibrated for.
-        rounds: the number of rounds with training.
-        steps_per_round: the number of steps of a round.
-        training_share: the part of the precision for training, in (0, 1).
-        clip_norm: the l2 norm to which gradients are clipped.
-        expected_batch_size: the public number by which a noisy sum of gradients is divided.
-
-    Returns:
-        The mechanism with more noise, and the settings of the training.
+    The mechanism, `Igpp` or `Vpp`, is calibrated to the whole budget for its `releases`; it gets more noise.
+    `training_share`, in (0, 1), is the part of the precision for the `rounds` with training.
 
     Guarantee: precisions 1/σ² of Gaussian events add up under every accountant, and all planned events
     together have the precision that the mechanism alone had, so they cost what it would have cost.
@@ -170,7 +141,10 @@ class DpSgdTrainer:
         batch_size: int,
         optimiser: Callable[[nn.Module], torch.optim.Optimizer],
     ) -> None:
-        require_opacus()
+        if importlib.util.find_spec("opacus") is None:
+            raise InvalidInput(
+                "train.privacy=dpsgd needs Opacus, which is not installed; run pip install 'vpdr[dpsgd]'"
+            )
         self.config = config
         # under add-remove one sample a batch: its rounding must not depend on its place among the others
         self.batch_size = 1 if config.adjacency is Adjacency.ADD_REMOVE else batch_size
@@ -209,13 +183,19 @@ class DpSgdTrainer:
             return False
         try:
             ledger.charge(receipt, round=round)
-        except BudgetExceeded:
+        except privacy.BudgetExceeded:
             return False
         with per_sample_gradients(self.model) as gradients:
             for event in receipt.events:
-                if isinstance(event, GaussianEvent):
-                    sums = self.clipped_gradient_sum(frozen_features, labels, loss, gradients)
-                    self._step(sums, event, noise)
+                if not isinstance(event, GaussianEvent):
+                    continue
+                sums = self.clipped_gradient_sum(frozen_features, labels, loss, gradients)
+                self.steps_taken += 1
+                means = self.config.noisy_mean(sums, event, noise)
+                for parameter, gradient in zip(self.model.parameters(), means, strict=True):
+                    parameter.grad = gradient.to(parameter)
+                self.optimiser.step()
+                self.optimiser.zero_grad(set_to_none=True)
         return True
 
     def clipped_gradient_sum(
@@ -238,22 +218,14 @@ class DpSgdTrainer:
         Frameworks take means. The mean of a shorter last batch would be over another number, and through
         rounding every gradient would depend on the number of samples.
         """
-        inputs = batch.new_zeros(self.batch_size, batch.shape[1])
-        labels = batch_labels.new_zeros(self.batch_size)
-        inputs[: len(batch)], labels[: len(batch)] = batch, batch_labels
+        padding = self.batch_size - len(batch)
+        inputs = nn.functional.pad(batch, (0, 0, 0, padding))
+        labels = nn.functional.pad(batch_labels, (0, padding))
         features, logits = self.model(inputs.clone().requires_grad_())
         terms = loss(TrainBatch(features, logits, labels, inputs, torch.ones(self.batch_size)))
         unused = 0 * logits.sum()  # where a framework ignores the head, its gradients are zero, not None
         total: Tensor = self.batch_size * torch.stack(list(terms.values())).sum() + unused
         return total
-
-    def _step(self, sums: list[Float[Tensor, "..."]], event: GaussianEvent, noise: NoiseSource) -> None:
-        self.steps_taken += 1
-        means = self.config.noisy_mean(sums, event, noise)
-        for parameter, gradient in zip(self.model.parameters(), means, strict=True):
-            parameter.grad = gradient.to(parameter)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
         """What must be kept between two rounds, besides the encoder."""
@@ -271,14 +243,13 @@ class DpSgdTrainer:
 
 
 class _EncoderWithHead(nn.Module):
-    """The encoder and the head that it is trained with."""
+    """The encoder and the head that it is trained with; features and logits of a batch."""
 
     def __init__(self, encoder: PersonalEncoder, head: nn.Linear) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
 
     def forward(self, frozen_features: Float[Tensor, "b d"]) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b c"]]:
-        """Features and logits of a batch."""
         features = self.encoder(frozen_features)
         return features, self.head(features)
 
@@ -332,9 +303,3 @@ def sum_clipped_gradients(
     scale = torch.where(used, clip_norm / norms.clamp(min=clip_norm), 0.0)
     cleaned = [torch.where(used.view(-1, *[1] * (each.ndim - 1)), each, 0.0) for each in wide]
     return [torch.tensordot(scale, each, dims=1) for each in cleaned]
-
-
-def require_opacus() -> None:
-    """Refuse to start where Opacus is not installed."""
-    if importlib.util.find_spec("opacus") is None:
-        raise InvalidInput("train.privacy=dpsgd needs Opacus, which is not installed; run pip install 'vpdr[dpsgd]'")

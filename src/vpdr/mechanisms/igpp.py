@@ -104,10 +104,8 @@ class Igpp:
         Args:
             budget: what one client may spend in all.
             rounds: the number of releases.
-            clip_norm: the l2 norm to which features are clipped.
+            clip_norm, adjacency, accumulate: as above.
             accountant: the name of the accountant, one of `ACCOUNTANTS`.
-            adjacency: the neighbouring relation of the guarantee.
-            accumulate: whether the mean of all releases so far is sent.
 
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.

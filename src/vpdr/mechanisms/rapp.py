@@ -109,12 +109,8 @@ def default_release_dim(dim: int, budget: Budget, samples_per_class: int) -> int
 
     A random subspace of r dimensions shortens distances between classes, radii and noise alike. What it
     saves is the squared noise in a distance, which spreads by √(2r)·(2/(μn))² class radii: r is the largest
-    dimension at which that stays below a fifth. Without a declared number of samples nothing is dropped.
-
-    Args:
-        dim: the dimension of the features.
-        budget: what one client may spend in all.
-        samples_per_class: the declared number of samples of one class at one client; 0: not declared.
+    dimension at which that stays below a fifth. Nothing is dropped where `samples_per_class`, the declared
+    number of samples of one class at one client, is 0.
     """
     if samples_per_class <= 0:
         return dim
@@ -162,16 +158,11 @@ class StageSchedule:
 
     With fewer releases than stages a release holds several stages; with more releases than shares the
     shares are subdivided, so that every release is one stage.
-
-    Args:
-        releases: the number of releases.
-        shares: the relative share of μ² of each stage.
-        moment_share: the part of each stage for the second moment, which sets the radius.
     """
 
     releases: int
-    shares: tuple[float, ...] = DEFAULT_STAGE_SHARES
-    moment_share: float = 0.03
+    shares: tuple[float, ...] = DEFAULT_STAGE_SHARES  # of μ², relative to each other
+    moment_share: float = 0.03  # the part of each stage for the second moment, which sets the radius
 
     def __post_init__(self) -> None:
         privacy.check_rounds(self.releases)
@@ -513,13 +504,9 @@ class Rapp:
         Args:
             budget: what one client may spend in all.
             rounds: the number of releases.
-            clip_norm: about the l2 norm of a feature.
-            classes: the public number of classes.
-            projection: the public projection into the space of the release.
+            clip_norm, classes, projection, per_class, adjacency: as above.
             shares: the relative share of each stage.
-            per_class: the number of centres of each class.
             accountant: the name of the accountant, one of `ACCOUNTANTS`.
-            adjacency: the neighbouring relation of the guarantee.
 
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.

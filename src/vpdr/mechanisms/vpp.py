@@ -279,16 +279,12 @@ class SelectionConfig:
 class NoiseAllocation:
     """The two groups of coordinates: their sizes, clip norms and noise.
 
-    Args:
-        dim: d, the dimension of the features.
-        num_selected: d_A, the number of selected coordinates.
-
     >>> NoiseAllocation.from_fraction(512, 0.2).num_selected
     103
     """
 
-    dim: int
-    num_selected: int
+    dim: int  # d, of the features
+    num_selected: int  # d_A
 
     @classmethod
     def from_fraction(cls, dim: int, keep: float) -> "NoiseAllocation":
@@ -406,11 +402,10 @@ class Vpp:
         Args:
             budget: what one client may spend in all.
             rounds: the number of releases, each with a selection.
-            clip_norm: the l2 norm to which features are clipped.
+            clip_norm, adjacency: as above.
             dim: the dimension of the features.
             selection: the settings of the selection; the paper's if None.
             accountant: the name of the accountant, one of `ACCOUNTANTS`.
-            adjacency: the neighbouring relation of the guarantee.
 
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.
