@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 from scipy.special import log_ndtr
 
@@ -41,11 +41,7 @@ class Budget:
             raise InvalidInput(f"delta must lie in [0, 1), got {self.delta:g}")
 
     def split(self, share: float) -> tuple["Budget", "Budget"]:
-        """(ε₁, 0) for the selection and (ε₂, δ) for the release (Sec. 4.2).
-
-        Args:
-            share: ε₁/ε, in (0, 1).
-        """
+        """(ε₁, 0) for the selection and (ε₂, δ) for the release (Sec. 4.2); the share is ε₁/ε, in (0, 1)."""
         if not 0 < share < 1:
             raise InvalidInput(f"share must lie in (0, 1), got {share:g}: one part would be empty")
         selection = share * self.epsilon
@@ -137,13 +133,7 @@ def pure_epsilons(events: tuple[Event, ...]) -> list[float]:
     return [e.epsilon for e in events if isinstance(e, PureEvent)]
 
 
-def has_not_private_event(events: tuple[Event, ...]) -> bool:
-    """Whether any event is without protection."""
-    return any(isinstance(e, NotPrivateEvent) for e in events)
-
-
 # The exact trade-off of the Gaussian mechanism: δ as a function of ε and of μ = sensitivity / noise.
-
 
 _MAX_BISECTIONS = 200  # enough to reach neighbouring floats from any bracket
 _ROUNDING_ULPS = 8  # rounding error of each logarithm, by scipy and the two divisions
@@ -217,7 +207,6 @@ def bisect_smallest(low: float, high: float, suffices: Callable[[float], bool]) 
 
 # Accountants: they add up what events spend, and find the noise that a budget allows.
 
-
 REL_SLACK = 1e-9  # share of ε never spent, so that no order of summation exceeds the budget
 MAX_ROUNDS = 10**9
 
@@ -225,11 +214,9 @@ RDP_ORDERS: tuple[float, ...] = (*(1 + k / 10 for k in range(1, 100)), *range(11
 BISECTION_TOLERANCE = 1e-3  # the published bisection stops here and returns the upper, safer end
 BRACKET_LOW, BRACKET_HIGH = 1e-3, 1e4
 
-LossAtoms = tuple[tuple[float, float], ...]  # (privacy loss, probability)
 TRUNCATED_DELTA_SHARE = 1e-12  # share of δ that may be charged for truncated outcomes
 
 
-@runtime_checkable
 class Accountant(Protocol):
     """Adds events up, and finds the noise that a budget allows.
 
@@ -237,18 +224,11 @@ class Accountant(Protocol):
     verified through `epsilon`, never spends more than the budget.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in configurations, ledgers and reports."""
-        ...
-
     def epsilon(self, events: tuple[Event, ...], delta: float) -> float:
         """The ε that all events together spend at this δ."""
-        ...
 
     def noise_multiplier(self, budget: Budget, rounds: int, pure_events: RepeatedEvent | None = None) -> float:
         """The least noise at which `rounds` Gaussian releases, besides the pure events, fit the budget."""
-        ...
 
 
 def check_rounds(rounds: int) -> None:
@@ -273,7 +253,7 @@ def budget_for_gaussian(budget: Budget, pure_events: RepeatedEvent | None) -> Bu
 
 def basic_composition(events: tuple[Event, ...], gaussian_epsilon: Callable[[float], float]) -> float:
     """Σ pure ε, plus `gaussian_epsilon` of the precision of all Gaussian events together."""
-    if has_not_private_event(events):
+    if NotPrivateEvent() in events:
         return math.inf
     precision = gaussian_precision(events)
     return math.fsum([*pure_epsilons(events), gaussian_epsilon(precision) if precision else 0.0])
@@ -289,42 +269,30 @@ def verify_multiplier(multiplier: float, epsilon_at: Callable[[float], float], m
     return multiplier
 
 
-@dataclass(frozen=True, slots=True)
 class GdpAccountant:
     """The default, `exact`: Gaussian events compose exactly as one Gaussian (μ-GDP), pure events are added.
 
     Guarantee: that of `Accountant`; tight for Gaussian events.
     """
 
-    name: str = "exact"
-
     def epsilon(self, events: tuple[Event, ...], delta: float) -> float:
-        """Σ pure ε plus the exact ε of all Gaussians together."""
         return basic_composition(events, lambda precision: epsilon_from_mu(math.sqrt(precision), delta))
 
     def noise_multiplier(self, budget: Budget, rounds: int, pure_events: RepeatedEvent | None = None) -> float:
         """√T / μ(ε - Σ pure ε, δ)."""
         check_rounds(rounds)
         release, root = budget_for_gaussian(budget, pure_events), math.sqrt(rounds)
-
-        def epsilon_at(multiplier: float) -> float:
-            return epsilon_from_mu(root / multiplier, release.delta)
-
         multiplier = root / mu_from_epsilon(release.epsilon, release.delta)
-        return verify_multiplier(multiplier, epsilon_at, release.epsilon)
+        return verify_multiplier(multiplier, lambda m: epsilon_from_mu(root / m, release.delta), release.epsilon)
 
 
-@dataclass(frozen=True, slots=True)
 class RdpAccountant:
     """`rdp`: Rényi accounting on the published code's grid of orders, to reproduce its noise.
 
     Guarantee: that of `Accountant`; sound but loose: at ε = 1 over 20 rounds its noise really spends 0.74.
     """
 
-    name: str = "rdp"
-
     def epsilon(self, events: tuple[Event, ...], delta: float) -> float:
-        """Σ pure ε plus the classical conversion of the Gaussians' Rényi curve."""
         return basic_composition(events, lambda precision: rdp_to_epsilon(precision, delta))
 
     def noise_multiplier(self, budget: Budget, rounds: int, pure_events: RepeatedEvent | None = None) -> float:
@@ -357,7 +325,6 @@ def rdp_to_epsilon(precision: float, delta: float) -> float:
     return min(order * precision / 2 + log_inverse_delta / (order - 1) for order in RDP_ORDERS)
 
 
-@dataclass(frozen=True, slots=True)
 class JointPldAccountant:
     """`joint`: the privacy loss distribution of equal selections and Gaussian releases, in closed form.
 
@@ -365,16 +332,15 @@ class JointPldAccountant:
     is then nearly free.
     """
 
-    name: str = "joint"
-
     def epsilon(self, events: tuple[Event, ...], delta: float) -> float:
         """Equal pure events are composed with the Gaussians; any others are added on top."""
-        precision = gaussian_precision(events)
-        if has_not_private_event(events) or not precision or not pure_epsilons(events):
+        precision, pure = gaussian_precision(events), pure_epsilons(events)
+        if NotPrivateEvent() in events or not precision or not pure:
             return GdpAccountant().epsilon(events, delta)
-        step, count, others = _group_equal_epsilons(pure_epsilons(events))
+        (step, count), *others = Counter(pure).most_common()
         joint = _joint_epsilon(step, count, math.sqrt(precision), delta)
-        return min(joint + others, GdpAccountant().epsilon(events, delta))
+        rest = math.fsum(epsilon * times for epsilon, times in others)
+        return min(joint + rest, GdpAccountant().epsilon(events, delta))
 
     def noise_multiplier(self, budget: Budget, rounds: int, pure_events: RepeatedEvent | None = None) -> float:
         """Bisection on the exact δ."""
@@ -388,19 +354,11 @@ class JointPldAccountant:
         def suffices(multiplier: float) -> bool:
             return _joint_delta(max_epsilon, each, times, root / multiplier, budget.delta) <= budget.delta
 
-        def epsilon_at(multiplier: float) -> float:
-            return _joint_epsilon(each, times, root / multiplier, budget.delta)
-
         low = high / 2
         while suffices(low):
             low, high = low / 2, low
-        return verify_multiplier(bisect_smallest(low, high, suffices), epsilon_at, max_epsilon)
-
-
-def _group_equal_epsilons(epsilons: list[float]) -> tuple[float, int, float]:
-    """The most frequent ε₀ and how often it occurs, and the sum of all the others."""
-    (step, count), *others = Counter(epsilons).most_common()
-    return step, count, math.fsum(epsilon * times for epsilon, times in others)
+        multiplier = bisect_smallest(low, high, suffices)
+        return verify_multiplier(multiplier, lambda m: _joint_epsilon(each, times, root / m, budget.delta), max_epsilon)
 
 
 @lru_cache(maxsize=4096)  # all clients of a run have the same arguments
@@ -422,8 +380,10 @@ def _joint_delta(epsilon: float, pure_epsilon: float, count: int, mu: float, max
 
 
 @lru_cache(maxsize=256)
-def _randomised_response_losses(pure_epsilon: float, count: int, max_truncated: float) -> tuple[LossAtoms, float]:
-    """Privacy losses of `count` randomised responses with their probabilities, and the truncated mass."""
+def _randomised_response_losses(
+    pure_epsilon: float, count: int, max_truncated: float
+) -> tuple[tuple[tuple[float, float], ...], float]:
+    """Pairs of a privacy loss of `count` randomised responses and its probability, and the truncated mass."""
     log_up = -math.log1p(math.exp(-pure_epsilon))
     log_down = log_up - pure_epsilon
     atoms, truncated = [], 0.0
@@ -441,10 +401,7 @@ ACCOUNTANTS: dict[str, Accountant] = {"exact": GdpAccountant(), "rdp": RdpAccoun
 
 
 def get_accountant(name: str) -> Accountant:
-    """The accountant of this name.
-
-    Raises:
-        InvalidInput: there is none of this name.
+    """The accountant of this name; InvalidInput where there is none.
 
     >>> round(get_accountant("exact").noise_multiplier(Budget(1.0, 1e-5), rounds=20), 2)
     16.68

@@ -1,5 +1,6 @@
 """The terms of a guarantee, its level, and the receipt of a release."""
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,11 +56,7 @@ DECLARABLE_ENCODERS = ("public", "broadcast", "personal")
 
 
 def declared_encoder(name: str) -> EncoderKind:
-    """The kind of encoder that a user declares.
-
-    Raises:
-        InvalidInput: the name of no kind, or of one that cannot be declared.
-    """
+    """The kind of encoder that a user declares; InvalidInput where it is none that can be declared."""
     if name not in (*DECLARABLE_ENCODERS, EncoderKind.BROADCAST):
         raise InvalidInput(f"unknown encoder: {name!r}; choose one of {', '.join(DECLARABLE_ENCODERS)}")
     return EncoderKind(name)
@@ -115,34 +112,19 @@ class GuaranteeLevel(StrEnum):
 class GuaranteeTerms:
     """The conditions under which an (ε, δ) holds.
 
-    Args:
-        adjacency: the neighbouring relation.
-        encoder: how the encoder was trained.
-        counts: whether class counts are public.
-        basis: whether the sensitivity is proved.
-        noise: where the noise comes from.
-
     Strings are converted to enum members; unknown ones raise `InvalidInput`.
     """
 
-    adjacency: Adjacency
-    encoder: EncoderKind
-    counts: CountVisibility
-    basis: SensitivityBasis
+    adjacency: Adjacency  # the neighbouring relation
+    encoder: EncoderKind  # how the encoder was trained
+    counts: CountVisibility  # whether class counts are public
+    basis: SensitivityBasis  # whether the sensitivity is proved
     noise: NoiseOrigin = NoiseOrigin.SYSTEM
 
     def __post_init__(self) -> None:
-        for name, kind in _TERM_TYPES.items():
-            object.__setattr__(self, name, parse_enum(kind, getattr(self, name)))
-
-
-_TERM_TYPES: dict[str, type[StrEnum]] = {
-    "adjacency": Adjacency,
-    "encoder": EncoderKind,
-    "counts": CountVisibility,
-    "basis": SensitivityBasis,
-    "noise": NoiseOrigin,
-}
+        kinds = (Adjacency, EncoderKind, CountVisibility, SensitivityBasis, NoiseOrigin)
+        for field, kind in zip(dataclasses.fields(self), kinds, strict=True):
+            object.__setattr__(self, field.name, parse_enum(kind, getattr(self, field.name)))
 
 
 def parse_enum(kind: type[Kind], value: object) -> Kind:
@@ -176,18 +158,13 @@ class Receipt:
     purpose: ChargePurpose = ChargePurpose.RELEASE
 
     @property
-    def relies_on_training(self) -> bool:
-        """Whether the guarantee holds only if the training of the encoder was charged before."""
-        return self.purpose is ChargePurpose.RELEASE and self.terms.encoder is EncoderKind.DP_TRAINED
-
-    @property
     def level(self) -> GuaranteeLevel:
         """The level of the weakest condition.
 
         A DP-trained encoder counts as proved, because `Ledger.charge` accepts such a release only where the
         training was charged before.
         """
-        if any(isinstance(event, NotPrivateEvent) for event in self.events):
+        if NotPrivateEvent() in self.events:
             return GuaranteeLevel.NONE
         if not self.events:
             return GuaranteeLevel.PROVED  # nothing was computed from the data

@@ -8,13 +8,13 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vpdr.errors import DamagedFile, InvalidInput, VpdrError
 from vpdr.io import write_atomically, write_error
-from vpdr.privacy.accountants import Accountant, Budget, Event, event_from_dict, event_to_dict, get_accountant
+from vpdr.privacy.accountants import Budget, Event, event_from_dict, event_to_dict, get_accountant
 from vpdr.privacy.guarantee import (
     Adjacency,
     ChargePurpose,
@@ -68,12 +68,11 @@ class LedgerEntry:
 
 def entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
     """The entry as plain data."""
-    names = ("adjacency", "encoder", "counts", "basis", "noise")
     return {
         "round": int(entry.round),
         "purpose": str(entry.receipt.purpose),
         "events": [event_to_dict(event) for event in entry.receipt.events],
-        "terms": {name: str(getattr(entry.receipt.terms, name)) for name in names},
+        "terms": {name: str(term) for name, term in asdict(entry.receipt.terms).items()},
     }
 
 
@@ -147,20 +146,20 @@ class Ledger:
                 f"{receipt.terms.adjacency}: costs under different adjacencies do not add up"
             )
         with self._lock:
-            self._check_training_charged(receipt)
+            relies_on_training = (
+                receipt.purpose is ChargePurpose.RELEASE and receipt.terms.encoder is EncoderKind.DP_TRAINED
+            )
+            if relies_on_training and not self.training_steps:
+                raise InvalidInput(
+                    f"{self.client}: no training of the encoder is in this ledger; charge it before the release"
+                )
             self._check_budget(receipt, round)
             self.entries.append(LedgerEntry(round, receipt))
-
-    def _check_training_charged(self, receipt: Receipt) -> None:
-        if receipt.relies_on_training and not self.training_steps:
-            raise InvalidInput(
-                f"{self.client}: no training of the encoder is in this ledger; charge it before the release"
-            )
 
     def _check_budget(self, receipt: Receipt, round: int) -> None:
         if self.budget is None:
             return
-        total = self._accountant.epsilon((*self.events, *receipt.events), self.budget.delta)
+        total = self._epsilon((*self.events, *receipt.events))
         if total > self.budget.epsilon:
             raise BudgetExceeded(
                 f"{self.client}: epsilon would reach {total:.6g} in round {round}, "
@@ -214,11 +213,10 @@ class Ledger:
         """How many more releases like the last one fit into the budget; None where there is no limit."""
         if self.budget is None or not self.releases or not self.releases[-1].receipt.events:
             return None
-        last, delta = self.releases[-1].receipt.events, self.budget.delta
-        max_epsilon = self.budget.epsilon
+        last, max_epsilon = self.releases[-1].receipt.events, self.budget.epsilon
 
         def fits(count: int) -> bool:
-            return self._accountant.epsilon((*self.events, *last * count), delta) <= max_epsilon
+            return self._epsilon((*self.events, *last * count)) <= max_epsilon
 
         low, high = 0, 1
         while high <= limit and fits(high):
@@ -230,10 +228,9 @@ class Ledger:
 
     def state_dict(self) -> dict[str, Any]:
         """The ledger as plain data."""
-        budget = self.budget and {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
         return {
             "client": self.client,
-            "budget": budget,
+            "budget": self.budget and asdict(self.budget),
             "accountant": self.accountant,
             "adjacency": str(self.adjacency),
             "entries": [entry_to_dict(entry) for entry in self.entries],
@@ -268,18 +265,13 @@ class Ledger:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidInput(f"not the contents of a ledger: {error}") from error
 
-    @property
-    def _accountant(self) -> Accountant:
-        return get_accountant(self.accountant)
-
     def _epsilon(self, events: tuple[Event, ...]) -> float:
         if self.budget is None:
             return math.inf if events else 0.0  # there is no δ at which to state an ε
-        return self._accountant.epsilon(events, self.budget.delta)
+        return get_accountant(self.accountant).epsilon(events, self.budget.delta)
 
 
 # The ledger on disk.
-
 
 LEDGER_FORMAT, LEDGER_VERSION = "vpdr-ledger", 1
 
@@ -346,6 +338,7 @@ class LedgerFile:
             InvalidInput: the file cannot be read.
             DamagedFile: its content cannot be trusted.
         """
+        refusal = "it is refused, not treated as empty; restore it from a copy or retire this client's data"
         try:
             raw = self.path.read_bytes()
             links = self.path.stat().st_nlink
@@ -353,7 +346,22 @@ class LedgerFile:
             raise InvalidInput(f"cannot read {self.path}: {error.strerror}") from error
         if links > 1:
             raise DamagedFile(f"{self.path} has {links} names (hard links): a ledger must have one; remove the others")
-        return _decode_ledger(raw, self.path)
+        try:
+            body = json.loads(raw)
+            seal = body.pop("seal")
+            version = body.pop("format"), body.pop("version")
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise DamagedFile(f"{self.path} is not a whole ledger file: {refusal}") from error
+        if version != (LEDGER_FORMAT, LEDGER_VERSION):
+            raise DamagedFile(
+                f"{self.path} has format {version}, expected {(LEDGER_FORMAT, LEDGER_VERSION)}: {refusal}"
+            )
+        if seal != _checksum({"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **body}):
+            raise DamagedFile(f"{self.path} does not match its own checksum: {refusal}")
+        try:
+            return Ledger.from_state_dict(body)
+        except InvalidInput as error:
+            raise DamagedFile(f"{self.path} cannot be read: {error}; {refusal}") from error
 
     def charge(self, receipt: Receipt, *, round: int) -> None:
         """Record a charge on disk, or refuse it as `Ledger.charge` does; nothing may be released before."""
@@ -413,24 +421,6 @@ def encode_ledger(ledger: Ledger) -> bytes:
     """The ledger as the bytes of its file."""
     body = {"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **ledger.state_dict()}
     return json.dumps({**body, "seal": _checksum(body)}, indent=1).encode() + b"\n"
-
-
-def _decode_ledger(raw: bytes, path: Path) -> Ledger:
-    refusal = "it is refused, not treated as empty; restore it from a copy or retire this client's data"
-    try:
-        body = json.loads(raw)
-        seal = body.pop("seal")
-        version = body.pop("format"), body.pop("version")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise DamagedFile(f"{path} is not a whole ledger file: {refusal}") from error
-    if version != (LEDGER_FORMAT, LEDGER_VERSION):
-        raise DamagedFile(f"{path} has format {version}, expected {(LEDGER_FORMAT, LEDGER_VERSION)}: {refusal}")
-    if seal != _checksum({"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **body}):
-        raise DamagedFile(f"{path} does not match its own checksum: {refusal}")
-    try:
-        return Ledger.from_state_dict(body)
-    except InvalidInput as error:
-        raise DamagedFile(f"{path} cannot be read: {error}; {refusal}") from error
 
 
 def _checksum(body: dict[str, Any]) -> str:
