@@ -20,9 +20,8 @@ class Registry(Mapping[str, T]):
     Entry points are loaded when the registry is first read, so that importing vpdr imports nobody else.
 
     Args:
-        kind: what one entry is called in messages, such as `mechanism`.
+        kind: what one entry is called in messages, such as `mechanism`; the entry point group is its plural.
         entries: the built-in plug-ins by name.
-        group: the entry point group; `vpdr.` and the plural of the kind if not given.
 
     >>> colours = Registry("colour", {"red": 1})
     >>> colours.register("blue", 2)
@@ -31,8 +30,8 @@ class Registry(Mapping[str, T]):
     (['blue', 'red'], 2)
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, T], *, group: str | None = None) -> None:
-        self.kind, self.group = kind, group or f"vpdr.{kind}s"
+    def __init__(self, kind: str, entries: Mapping[str, T]) -> None:
+        self.kind, self.group = kind, f"vpdr.{kind}s"
         self._entries = dict(entries)
         self._loaded = False
 

@@ -17,8 +17,6 @@ from vpdr.frameworks import weighted_mean
 from vpdr.registry import Registry
 from vpdr.validation import at_least_0_below_1, not_negative, one_of, positive
 
-TEACHER_INITS = ("start", "after_round_1")
-
 
 class Regulariser(nn.Module):
     """The regulariser of one client's head. This base class changes nothing.
@@ -28,28 +26,18 @@ class Regulariser(nn.Module):
     """
 
     def transform_features(self, features: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        """The features that the framework and the head get in training.
-
-        Args:
-            features: raw features of a batch.
-
-        Returns:
-            Features of the same shape; here the same tensor.
-        """
+        """The features that the framework and the head get in training: same shape, here the same tensor."""
         return features
 
     def loss(
         self, features: Float[Tensor, "b d"], logits: Float[Tensor, "b c"], weights: Float[Tensor, " b"] | None = None
     ) -> Float[Tensor, ""]:
-        """The term that is added to L_BASE (Eq. 18).
+        """The term that is added to L_BASE (Eq. 18); here zero.
 
         Args:
             features: raw features of a batch.
             logits: the head's logits on the transformed features.
             weights: weight of each row in the mean, 0 for padding; None is 1 for all rows.
-
-        Returns:
-            A scalar; here zero.
         """
         return logits.new_zeros(())
 
@@ -62,13 +50,7 @@ class Regulariser(nn.Module):
     def teacher_student_gap(
         self, features: Float[Tensor, "b d"], logits: Float[Tensor, "b c"], weights: Float[Tensor, " b"] | None = None
     ) -> Float[Tensor, ""]:
-        """The mean absolute difference of the teacher's and the student's logits; 0 without a teacher.
-
-        Args:
-            features: raw features of a batch.
-            logits: the head's logits on the transformed features.
-            weights: weight of each row in the mean, 0 for padding; None is 1 for all rows.
-        """
+        """The mean absolute difference of the teacher's and the student's logits; 0 without a teacher."""
         return logits.new_zeros(())
 
 
@@ -80,20 +62,10 @@ class RegulariserConfig(Protocol):
 
     @classmethod
     def from_config(cls, clip_norm: float, options: Mapping[str, Any]) -> "RegulariserConfig":
-        """Make the settings from a config.
-
-        Args:
-            clip_norm: R, the clip norm of the mechanism.
-            options: the other settings by name.
-
-        Raises:
-            InvalidInput: a value is out of range.
-        """
-        ...
+        """The settings from R, the clip norm of the mechanism, and the other settings by name."""
 
     def make_regulariser(self, head: nn.Module) -> Regulariser:
         """A new regulariser for this head."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,11 +76,9 @@ class NoRegularisation:
 
     @classmethod
     def from_config(cls, clip_norm: float, options: Mapping[str, Any]) -> "NoRegularisation":  # noqa: ARG003
-        """There are no settings: both arguments are ignored."""
         return cls()
 
     def make_regulariser(self, head: nn.Module) -> Regulariser:
-        """A regulariser that changes nothing."""
         return Regulariser()
 
 
@@ -169,24 +139,20 @@ class Dcr:
         positive(clip_norm=self.clip_norm, softness=self.softness, temperature=self.temperature)
         at_least_0_below_1(decay=self.decay)
         not_negative(weight=self.weight, warmup_steps=self.warmup_steps)
-        one_of(TEACHER_INITS, teacher_init=self.teacher_init)
+        one_of(("start", "after_round_1"), teacher_init=self.teacher_init)
 
     @classmethod
     def from_config(cls, clip_norm: float, options: Mapping[str, Any]) -> "Dcr":
-        """Make the settings from the mechanism's clip norm and the other settings by name."""
         return cls(clip_norm=clip_norm, **options)
 
     def make_regulariser(self, head: nn.Module) -> "DcrRegulariser":
-        """A regulariser whose teacher is a copy of this head."""
         return DcrRegulariser(self, head)
 
 
 class DcrRegulariser(Regulariser):
     """DCR on one client: the student gets soft-clipped features, the teacher raw ones.
 
-    Args:
-        config: the settings.
-        head: the student's head; the teacher starts as a copy of it.
+    The teacher starts as a copy of the student's head.
     """
 
     def __init__(self, config: Dcr, head: nn.Module) -> None:
@@ -236,13 +202,11 @@ class DcrRegulariser(Regulariser):
     def teacher_student_gap(
         self, features: Float[Tensor, "b d"], logits: Float[Tensor, "b c"], weights: Float[Tensor, " b"] | None = None
     ) -> Float[Tensor, ""]:
-        """The mean absolute difference of the teacher's and the student's logits."""
         return _mean((self._teacher_logits(features) - logits).abs().mean(dim=1), weights)
 
     def train(self, mode: bool = True) -> "DcrRegulariser":
-        """Set the mode of the module; the teacher stays in evaluation mode."""
         super().train(mode)
-        self.teacher.eval()
+        self.teacher.eval()  # always
         return self
 
     def get_extra_state(self) -> Tensor:
@@ -250,7 +214,6 @@ class DcrRegulariser(Regulariser):
         return torch.tensor([self._steps, self._ema_steps, self._rounds])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Restore the counts of `get_extra_state`."""
         self._steps, self._ema_steps, self._rounds = state.tolist()
 
     @property

@@ -32,21 +32,18 @@ class Streams:
 
     def generator(self, purpose: str, *, client: str | int = "", round: int = 0) -> torch.Generator:
         """A fresh generator for one purpose, client and round: the same arguments give the same draws."""
-        return _generator_from_key(f"{self.seed}/{self.branch}/{purpose}/{client}/{round}".encode())
+        key = f"{self.seed}/{self.branch}/{purpose}/{client}/{round}".encode()
+        # the whole state comes from the key: torch's own seeding uses only 32 bits of it
+        entropy = int.from_bytes(hashlib.sha256(key).digest(), "big")
+        words = np.random.SeedSequence(entropy).generate_state(_STATE_WORDS, np.uint32)
+        rng = torch.Generator()
+        state = rng.get_state().numpy().copy()
+        state[_FLAG_BYTES] = _FRESH_FLAGS.view(np.uint8)
+        state[_STATE_OFFSET : _STATE_OFFSET + 8 * _STATE_WORDS] = words.astype(np.uint64).view(np.uint8)
+        rng.set_state(torch.from_numpy(state))
+        return rng
 
     def fork(self, branch: str) -> "Streams":
         """Independent streams: whoever holds them cannot repeat a draw of the original streams."""
         key = hashlib.sha256(f"{self.seed}/{self.branch}/{branch}".encode()).hexdigest()
         return Streams(int(key, 16), branch)
-
-
-def _generator_from_key(key: bytes) -> torch.Generator:
-    """A generator whose whole state comes from the key; torch's own seeding uses only 32 bits of it."""
-    entropy = int.from_bytes(hashlib.sha256(key).digest(), "big")
-    words = np.random.SeedSequence(entropy).generate_state(_STATE_WORDS, np.uint32)
-    rng = torch.Generator()
-    state = rng.get_state().numpy().copy()
-    state[_FLAG_BYTES] = _FRESH_FLAGS.view(np.uint8)
-    state[_STATE_OFFSET : _STATE_OFFSET + 8 * _STATE_WORDS] = words.astype(np.uint64).view(np.uint8)
-    rng.set_state(torch.from_numpy(state))
-    return rng

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vpdr.errors import VpdrError
-from vpdr.privacy import Receipt
+from vpdr.privacy import Ledger, LedgerFile, Receipt
 
 Losses: TypeAlias = Mapping[str, Float[Tensor, ""]]
 MechanismState: TypeAlias = Mapping[str, Tensor]
@@ -28,20 +28,9 @@ class Inputs(Protocol):
 
     def take(self, rows: Int[Tensor, " m"]) -> "Inputs":
         """The same source with these samples only, in this order; nothing is read yet."""
-        ...
 
     def batch(self, rows: Int[Tensor, " b"], rng: torch.Generator | None = None) -> Tensor:
         """These samples as one tensor; augmented where a generator is given."""
-        ...
-
-
-@runtime_checkable
-class Chargeable(Protocol):
-    """A ledger: records what a release costs, or refuses it."""
-
-    def charge(self, receipt: Receipt, *, round: int) -> None:
-        """Record the cost; raises if it would exceed the budget."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +123,8 @@ class Release:
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     state: MechanismState = field(default_factory=dict)
 
-    def charge_to(self, ledger: Chargeable, *, round: int) -> Prototypes:
-        """Charge the ledger, then return the prototypes.
-
-        Args:
-            ledger: a `Ledger` or a `LedgerFile`.
-            round: the round that the ledger records.
+    def charge_to(self, ledger: Ledger | LedgerFile, *, round: int) -> Prototypes:
+        """Charge the ledger for this round, then return the prototypes.
 
         Raises:
             BudgetExceeded: the release would exceed the budget; nothing is returned and nothing recorded.
@@ -148,11 +133,7 @@ class Release:
         return self.prototypes
 
     def if_charged(self, receipt: Receipt) -> Prototypes:
-        """Return the prototypes if a ledger was charged this very receipt before the data were used.
-
-        Raises:
-            VpdrError: the receipts differ.
-        """
+        """The prototypes, if a ledger was charged this very receipt before the data were used; else a VpdrError."""
         if receipt != self.receipt:
             raise VpdrError(
                 f"the release costs {self.receipt.events}, but {receipt.events} was paid for: it is not sent"

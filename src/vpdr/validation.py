@@ -57,12 +57,7 @@ def check_known(
 
     Args:
         what: what the names are called in the message.
-        values: the names to check.
-        allowed: the known names.
         other_suggestions: names that are not allowed here but may be meant.
-
-    Raises:
-        InvalidInput: a name is not allowed.
     """
     names = list(allowed)
     for name in values:
@@ -110,7 +105,9 @@ def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     for text in settings:
         keys, value = parse_override(text)
-        tables = deep_merge(tables, nest(keys, value))
+        for key in reversed(keys):
+            value = {key: value}
+        tables = deep_merge(tables, value)
     return tables
 
 
@@ -121,10 +118,3 @@ def deep_merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
         inner = out.get(key)
         out[key] = deep_merge(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
     return out
-
-
-def nest(keys: list[str], value: Any) -> dict[str, Any]:
-    """A value inside nested tables, one for each key."""
-    for key in reversed(keys):
-        value = {key: value}
-    return dict(value)

@@ -89,7 +89,7 @@ def denoise_uploads(pooled: PooledUploads, classes: int) -> DenoisedUploads:
     if len(pooled.weights.unique()) > 1 and bool((pooled.weights[grid].sum(dim=0) > 0).all()):
         weights = class_weights(shrunk, pooled.weights)
         vectors = class_averages(shrunk, weights).vectors
-        variances = result.covariance.variance_of_means(weights[grid])
+        variances = result.variance_of_means(weights[grid])
     return DenoisedUploads(shrunk, Prototypes(vectors, torch.arange(classes), variances))
 
 

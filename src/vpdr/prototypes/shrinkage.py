@@ -30,23 +30,6 @@ class VarianceComponents:
 
 
 @dataclass(frozen=True, slots=True)
-class PosteriorCovariance:
-    """The covariance of the prediction errors, per coordinate."""
-
-    effects: Float[Tensor, "k k"]  # covariance of the grand mean, the classes and the clients
-    effect_weight: Float[Tensor, "m c"]  # how much of an error in its effects a prediction keeps
-    own_variance: Float[Tensor, "m c"]  # what each prediction adds to that, independently of the others
-
-    def variance_of_means(self, weights: Float[Tensor, "m c"]) -> Float[Tensor, " c"]:
-        """The error variance of the mean of each class over clients, for these weights."""
-        passed = weights * self.effect_weight
-        of_class = passed.sum(dim=0)
-        loadings = torch.cat([of_class[:, None], of_class.diag(), passed.T], dim=1)
-        common = ((loadings @ self.effects) * loadings).sum(dim=1)
-        return common.clamp(min=0) + (weights.square() * self.own_variance).sum(dim=0)
-
-
-@dataclass(frozen=True, slots=True)
 class BlupResult:
     """The best linear prediction of each clean prototype, and of each class at the clients that hold it.
 
@@ -58,7 +41,18 @@ class BlupResult:
     per_class: Float[Tensor, "c d"]
     per_class_variances: Float[Tensor, " c"]  # error variance of `per_class`, per coordinate
     components: VarianceComponents
-    covariance: PosteriorCovariance  # of `per_client`
+    # the covariance of the errors of `per_client`, per coordinate
+    effects: Float[Tensor, "k k"]  # covariance of the grand mean, the classes and the clients
+    effect_weight: Float[Tensor, "m c"]  # how much of an error in its effects a prediction keeps
+    own_variance: Float[Tensor, "m c"]  # what each prediction adds to that, independently of the others
+
+    def variance_of_means(self, weights: Float[Tensor, "m c"]) -> Float[Tensor, " c"]:
+        """The error variance of the mean of each class over clients, for these weights."""
+        passed = weights * self.effect_weight
+        of_class = passed.sum(dim=0)
+        loadings = torch.cat([of_class[:, None], of_class.diag(), passed.T], dim=1)
+        common = ((loadings @ self.effects) * loadings).sum(dim=1)
+        return common.clamp(min=0) + (weights.square() * self.own_variance).sum(dim=0)
 
 
 def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> BlupResult:
@@ -76,7 +70,19 @@ def blup(estimates: Float[Tensor, "m c d"], variances: Float[Tensor, "m c"]) -> 
     noise = noise.clamp(max=_MAX_NOISE_RATIO * float(noise.min()))
     components = fit_variance_components(observed, noise)
     solution = _solve_mixed_model(observed, noise, components)
-    return _unshrunk(observed, noise, components) if solution is None else solution
+    if solution is not None:
+        return solution
+    weights = 1 / noise
+    share = weights / weights.sum(dim=0)
+    return BlupResult(
+        per_client=observed,
+        per_class=(share[..., None] * observed).sum(dim=0),
+        per_class_variances=1 / weights.sum(dim=0),
+        components=components,
+        effects=torch.zeros(1 + sum(noise.shape), 1 + sum(noise.shape), dtype=torch.float64),
+        effect_weight=torch.zeros_like(noise),
+        own_variance=noise,
+    )
 
 
 def fit_variance_components(estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"]) -> VarianceComponents:
@@ -92,41 +98,33 @@ def fit_variance_components(estimates: Float[Tensor, "m c d"], noise: Float[Tens
     for _ in range(_ITERATIONS):
         weights = 1 / (noise + spread)
         weights = weights / weights.max()
-        coefficients, moments = _moments(estimates, weights, noise)
-        scale = coefficients.diagonal()
-        fitted = _solve_nonnegative(coefficients / scale[:, None], moments / scale)
-        spread = float(fitted[1:].sum())
-    grand, by_class, by_client, residual = fitted.tolist()
-    least = _MIN_CLASS_SHARE * float((1 / (1 / noise).sum(dim=0)).median())
-    return VarianceComponents(grand, max(by_class, least), by_client, residual)
-
-
-def _moments(
-    estimates: Float[Tensor, "m c d"], weights: Float[Tensor, "m c"], noise: Float[Tensor, "m c"]
-) -> tuple[Float[Tensor, "4 4"], Float[Tensor, "4"]]:
-    """What each variance adds to each of the four energies, and the energies without the noise."""
-    weighted = weights[..., None] * estimates
-    sums = (weighted.sum(dim=(0, 1)), weighted.sum(dim=0), weighted.sum(dim=1), weighted)
-    energies = torch.stack([part.square().sum() for part in sums]) / estimates.shape[2]
-    total, single = weights.sum().square(), weights.square().sum()
-    by_class, by_client = weights.sum(dim=0).square().sum(), weights.sum(dim=1).square().sum()
-    coefficients = torch.stack(
-        [
-            torch.stack([total, by_class, by_client, single]),
-            torch.stack([by_class, by_class, single, single]),
-            torch.stack([by_client, single, by_client, single]),
-            torch.stack([single, single, single, single]),
+        weighted = weights[..., None] * estimates
+        sums = (weighted.sum(dim=(0, 1)), weighted.sum(dim=0), weighted.sum(dim=1), weighted)
+        energies = torch.stack([part.square().sum() for part in sums]) / estimates.shape[2]
+        moments = energies - (weights.square() * noise).sum()
+        total, single = weights.sum().square(), weights.square().sum()
+        by_class, by_client = weights.sum(dim=0).square().sum(), weights.sum(dim=1).square().sum()
+        rows = [  # what each variance adds to each of the four energies
+            [total, by_class, by_client, single],
+            [by_class, by_class, single, single],
+            [by_client, single, by_client, single],
+            [single, single, single, single],
         ]
+        coefficients = torch.stack([torch.stack(row) for row in rows])
+        scale = coefficients.diagonal()
+        try:
+            fitted = torch.from_numpy(nnls((coefficients / scale[:, None]).numpy(), (moments / scale).numpy())[0])
+        except (RuntimeError, ValueError):  # the solver failed: all is residual
+            residual = (moments / scale)[3].nan_to_num().clamp(min=0)
+            fitted = torch.stack([*torch.zeros(3, dtype=torch.float64), residual])
+        spread = float(fitted[1:].sum())
+    least = _MIN_CLASS_SHARE * float((1 / (1 / noise).sum(dim=0)).median())
+    return VarianceComponents(
+        grand=float(fitted[0]),
+        classes=max(float(fitted[1]), least),
+        clients=float(fitted[2]),
+        residual=float(fitted[3]),
     )
-    return coefficients, energies - (weights.square() * noise).sum()
-
-
-def _solve_nonnegative(coefficients: Float[Tensor, "4 4"], moments: Float[Tensor, "4"]) -> Float[Tensor, "4"]:
-    """The best non-negative variances; all is residual where the solver fails."""
-    try:
-        return torch.from_numpy(nnls(coefficients.numpy(), moments.numpy())[0])
-    except (RuntimeError, ValueError):
-        return torch.stack([*torch.zeros(3, dtype=torch.float64), moments[3].nan_to_num().clamp(min=0)])
 
 
 def _solve_mixed_model(
@@ -136,7 +134,11 @@ def _solve_mixed_model(
     clients, classes, dim = estimates.shape
     rows = estimates.reshape(-1, dim)
     weights = 1 / (components.residual + noise.flatten())
-    design = _design_matrix(clients, classes)
+    row = torch.arange(clients * classes)  # client after client
+    grand = torch.ones(len(row), 1, dtype=torch.float64)
+    of_class = torch.nn.functional.one_hot(row % classes, classes).double()
+    of_client = torch.nn.functional.one_hot(row // classes, clients).double()
+    design = torch.cat([grand, of_class, of_client], dim=1)  # the effects of each prototype
     sizes = [components.grand, *[components.classes] * classes, *[components.clients] * clients]
     roots = torch.tensor(sizes, dtype=torch.float64).sqrt()
     inner = roots[:, None] * (design.T @ (weights[:, None] * design)) * roots
@@ -163,28 +165,9 @@ def _solve_mixed_model(
         per_class=per_class,
         per_class_variances=per_class_variances,
         components=components,
-        covariance=PosteriorCovariance(covariance, effect_weight, components.residual * effect_weight),
+        effects=covariance,
+        effect_weight=effect_weight,
+        own_variance=components.residual * effect_weight,
     )
     parts = (result.per_client, result.per_class, result.per_class_variances)
     return result if all(bool(part.isfinite().all()) for part in parts) else None
-
-
-def _design_matrix(clients: int, classes: int) -> Float[Tensor, "n k"]:
-    """The effects of each prototype, client after client: the grand mean, its class, its client."""
-    row = torch.arange(clients * classes)
-    grand = torch.ones(len(row), 1, dtype=torch.float64)
-    of_class = torch.nn.functional.one_hot(row % classes, classes).double()
-    of_client = torch.nn.functional.one_hot(row // classes, clients).double()
-    return torch.cat([grand, of_class, of_client], dim=1)
-
-
-def _unshrunk(
-    estimates: Float[Tensor, "m c d"], noise: Float[Tensor, "m c"], components: VarianceComponents
-) -> BlupResult:
-    """The estimates as they are; a class is their mean, weighted by precision."""
-    weights = 1 / noise
-    share = weights / weights.sum(dim=0)
-    effects = 1 + sum(noise.shape)
-    covariance = PosteriorCovariance(torch.zeros(effects, effects, dtype=torch.float64), torch.zeros_like(noise), noise)
-    per_class = (share[..., None] * estimates).sum(dim=0)
-    return BlupResult(estimates, per_class, 1 / weights.sum(dim=0), components, covariance)

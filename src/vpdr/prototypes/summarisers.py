@@ -1,7 +1,6 @@
 """Summarisers: from clipped features to class means, class sums or clusters, each with its sensitivity."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -22,15 +21,10 @@ class NoSensitivity(InvalidInput):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummariserConfig:
-    """All settings from which `from_config` of a summariser may choose.
+    """All settings from which `from_config` of a summariser may choose."""
 
-    Args:
-        classes: the public number of classes.
-        min_count: the least number of samples of a class that is summarised.
-    """
-
-    classes: int
-    min_count: int
+    classes: int  # the public number of classes
+    min_count: int  # the least number of samples of a class that is summarised
 
 
 @runtime_checkable
@@ -48,28 +42,22 @@ class Summariser(Protocol):
     @classmethod
     def from_config(cls, config: SummariserConfig) -> "Summariser":
         """The summariser with the settings of a configuration."""
-        ...
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
         """The prototypes, or what they are computed from, before noise."""
-        ...
 
     def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
         """The unit of noise of each row."""
-        ...
 
     @staticmethod
     def counts_are_private(adjacency: Adjacency) -> bool:
         """Whether sizes are private and must be released with noise of their own."""
-        ...
 
     def postprocess(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
         """From noisy rows and (noisy) sizes to prototypes; post-processing, so it costs nothing."""
-        ...
 
     def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
         """The noise per coordinate of each prototype, where it may be published; post-processing."""
-        ...
 
 
 def require_same_label(adjacency: Adjacency, quantity: str, reason: str) -> None:
@@ -85,11 +73,9 @@ class PublicCounts:
 
     @staticmethod
     def counts_are_private(adjacency: Adjacency) -> bool:  # noqa: ARG004 - the protocol asks for it
-        """Counts are public."""
         return False
 
     def postprocess(self, vectors: Float[Tensor, "p d"], sizes: Float[Tensor, " p"]) -> Float[Tensor, "p d"]:
-        """Nothing to do."""
         return vectors
 
     def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
@@ -98,7 +84,6 @@ class PublicCounts:
 
 
 # One prototype per class: class means with public counts, and class sums with private counts.
-
 
 _JOINT_SENSITIVITY = {
     Adjacency.REPLACE_SAME_LABEL: 2.0,  # one sum moves by at most 2R, no count moves
@@ -137,7 +122,6 @@ class ClassMeans(PublicCounts):
 
     @classmethod
     def from_config(cls, config: SummariserConfig) -> "ClassMeans":
-        """Reads `min_count`."""
         return cls(min_count=config.min_count)
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
@@ -179,7 +163,6 @@ class ClassSums:
 
     @classmethod
     def from_config(cls, config: SummariserConfig) -> "ClassSums":
-        """Reads `classes`."""
         return cls(classes=config.classes)
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
@@ -222,6 +205,26 @@ class _ClusterCentroids(PublicCounts):
     # a counter-example is known: docs/privacy.md
     basis: ClassVar[SensitivityBasis] = SensitivityBasis.AS_PUBLISHED
 
+    @classmethod
+    def from_config(cls, config: SummariserConfig) -> "_ClusterCentroids":  # noqa: ARG003 - the protocol asks for it
+        """The defaults: nothing of the configuration is read."""
+        return cls()
+
+    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
+        """The centroids of every class, one class after the other."""
+        centroids, owners, sizes = [vectors[:0]], [labels[:0]], [labels[:0]]
+        for label in labels.unique().tolist():
+            own = vectors[labels == label]
+            _, rows, members = self.assign_clusters(own).unique(return_inverse=True, return_counts=True)
+            centroids.append(sums_by_row(own, rows, len(members)) / members[:, None])
+            owners.append(torch.full((len(members),), label))
+            sizes.append(members)
+        return Summary(torch.cat(centroids), torch.cat(owners), torch.cat(sizes))
+
+    def assign_clusters(self, vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """The cluster of each feature of one class."""
+        raise NotImplementedError
+
     def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
         """Δ = 2R/n_k, as published."""
         require_same_label(adjacency, "cluster centroids", "not even a claim is published")
@@ -245,14 +248,9 @@ class FinchClusters(_ClusterCentroids):
 
     early_exit: bool = False
 
-    @classmethod
-    def from_config(cls, config: SummariserConfig) -> "FinchClusters":  # noqa: ARG003 - the protocol asks for it
-        """The defaults: nothing of the configuration is read."""
-        return cls()
-
-    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
-        """Centroids of the coarsest FINCH partition of each class."""
-        return _cluster_each_class(vectors, labels, lambda own: finch(own, early_exit=self.early_exit))
+    def assign_clusters(self, vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """The coarsest FINCH partition."""
+        return finch(vectors, early_exit=self.early_exit)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -278,38 +276,14 @@ class KMeansClusters(_ClusterCentroids):
         if not 0 < self.rate <= 1:
             raise InvalidInput(f"the clustering rate must lie in (0, 1], got {self.rate:g}")
 
-    @classmethod
-    def from_config(cls, config: SummariserConfig) -> "KMeansClusters":  # noqa: ARG003 - the protocol asks for it
-        """The defaults: nothing of the configuration is read."""
-        return cls()
-
-    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
-        """Centroids of Lloyd's algorithm, from a fixed seed."""
-        return _cluster_each_class(vectors, labels, self._assign_clusters)
-
-    def _assign_clusters(self, vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+    def assign_clusters(self, vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """Lloyd's algorithm, from a fixed seed."""
         from sklearn.cluster import KMeans
 
         count = math.ceil(self.rate * len(vectors) - 1e-9)
         distinct = len(vectors.unique(dim=0))  # k-means cannot separate equal points
         fit = KMeans(n_clusters=min(count, distinct), n_init=1, random_state=self.seed).fit(vectors.numpy())
         return torch.as_tensor(fit.labels_, dtype=torch.int64)
-
-
-def _cluster_each_class(
-    vectors: Float[Tensor, "n d"],
-    labels: Int[Tensor, " n"],
-    assign_clusters: Callable[[Float[Tensor, "n d"]], Int[Tensor, " n"]],
-) -> Summary:
-    """The centroids of every class, one class after the other."""
-    centroids, owners, sizes = [vectors[:0]], [labels[:0]], [labels[:0]]
-    for label in labels.unique().tolist():
-        own = vectors[labels == label]
-        _, rows, members = assign_clusters(own).unique(return_inverse=True, return_counts=True)
-        centroids.append(sums_by_row(own, rows, len(members)) / members[:, None])
-        owners.append(torch.full((len(members),), label))
-        sizes.append(members)
-    return Summary(torch.cat(centroids), torch.cat(owners), torch.cat(sizes))
 
 
 def finch(points: Float[Tensor, "n d"], *, early_exit: bool = False) -> Int[Tensor, " n"]:
@@ -325,7 +299,8 @@ def finch(points: Float[Tensor, "n d"], *, early_exit: bool = False) -> Int[Tens
     partition, longest = _link_nearest(points, None)
     limit = longest if early_exit and len(points) > 2 else None
     while (count := int(partition.max()) + 1) > 2:
-        merged, _ = _link_nearest(_centroids(points, partition, count), limit)
+        centroids = sums_by_row(points, partition, count) / torch.bincount(partition, minlength=count)[:, None]
+        merged, _ = _link_nearest(centroids, limit)
         coarser = merged[partition]
         remaining = int(coarser.max()) + 1
         if remaining == 1 or remaining == count:
@@ -341,7 +316,9 @@ def _link_nearest(points: Float[Tensor, "n d"], max_length: float | None) -> tup
     count = len(points)
     if count == 1:
         return torch.zeros(1, dtype=torch.int64), 0.0
-    distance = _cosine_distance(points).fill_diagonal_(torch.inf)
+    norms = points.norm(dim=1, keepdim=True)
+    unit = points / torch.where(norms > 0, norms, 1.0)  # a zero vector is at distance 1 from everything
+    distance = (1 - unit @ unit.T).fill_diagonal_(torch.inf)
     length, nearest = distance.min(dim=1)  # the smallest index on ties
     keep = torch.ones(count, dtype=torch.bool) if max_length is None else length <= max_length
     rows = torch.arange(count)[keep]
@@ -349,15 +326,3 @@ def _link_nearest(points: Float[Tensor, "n d"], max_length: float | None) -> tup
     # two points with the same nearest point are already connected through it
     _, labels = connected_components(links, directed=False)
     return torch.as_tensor(labels, dtype=torch.int64), float(length.max())
-
-
-def _cosine_distance(points: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    """1 - cosine; a zero vector is at distance 1 from everything."""
-    norms = points.norm(dim=1, keepdim=True)
-    unit = points / torch.where(norms > 0, norms, 1.0)
-    return 1 - unit @ unit.T
-
-
-def _centroids(points: Float[Tensor, "n d"], partition: Int[Tensor, " n"], count: int) -> Float[Tensor, "k d"]:
-    """Means of the original members of each cluster."""
-    return sums_by_row(points, partition, count) / torch.bincount(partition, minlength=count)[:, None]
