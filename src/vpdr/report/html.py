@@ -65,14 +65,7 @@ TEMPLATES = Environment(
 
 
 def write_run_report(record: Record, directory: Path) -> None:
-    """Write report.html of one run.
-
-    With reconstructions in the directory the page shows them, and only the owner may read it.
-
-    Args:
-        record: the finished record.
-        directory: the directory of the run.
-    """
+    """Write report.html of one run; with reconstructions in its directory only the owner may read the page."""
     sheets = [path.read_bytes() for path in ReconstructionStore(directory).contact_sheets()[-1:]]
     mode = 0o600 if sheets else file_mode(record)
     write_atomically(directory / "report.html", run_page(record, sheets).encode(), mode=mode)
@@ -89,16 +82,7 @@ def write_attack_figures(attacks: Mapping[str, Any], directory: Path) -> None:
 
 
 def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun], directory: Path) -> dict[str, Any]:
-    """Write the tables (CSV and Markdown), report.html and, last, summary.json of a comparison.
-
-    Args:
-        experiment: names, seeds, methods and baseline.
-        runs: setting, method and record of every run, in any order.
-        directory: where the files go.
-
-    Returns:
-        The content of summary.json.
-    """
+    """Write the tables (CSV and Markdown), report.html and, last, summary.json, which is returned."""
     order = {(each.scenario, each.method): index for index, each in enumerate(experiment.method_configs)}
     runs = sorted(runs, key=lambda run: (order[run[0], run[1]], run[2]["seed"]))
     baseline, mode = experiment.baseline, file_mode(*(record for _, _, record in runs))
@@ -134,19 +118,7 @@ def comparison_page(
     summary: Mapping[str, Any],
     runs: Sequence[LabelledRun],
 ) -> str:
-    """The HTML page of a comparison.
-
-    Args:
-        title: heading of the page.
-        name: the experiment as `vpdr run` takes it.
-        seeds: all seeds.
-        baseline: the method that the others are compared with.
-        summary: what `summarise_runs` returns for `runs`.
-        runs: setting, method and record of every run.
-
-    Returns:
-        The page; the same runs give the same bytes.
-    """
+    """The HTML page of a comparison; `summary` is made by `summarise_runs`. The same runs give the same bytes."""
     settings = stats.group_by_setting(runs)
     baseline = baseline if any(baseline in methods for methods in settings.values()) else None
     styles = figures.method_styles(list(dict.fromkeys(method for _, method, _ in runs)), baseline)
@@ -189,15 +161,7 @@ def comparison_page(
 
 
 def run_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
-    """The HTML page of one run.
-
-    Args:
-        record: the finished record.
-        sheets: contact sheets of reconstructions (PNG); the last one is shown.
-
-    Returns:
-        The page; the same record gives the same bytes.
-    """
+    """The HTML page of one run, with the last of the contact sheets (PNG); the same record gives the same bytes."""
     runs, styles = {"": [record]}, figures.method_styles([""], None)
     rounds, clients = len(record["rounds"]), len(record["clients"])
     drawn = figures.noise_figures(runs, styles, "run")
@@ -259,11 +223,10 @@ def _render(
         for method, each in methods.items():
             config, title = each[0]["plan"], " / ".join(part for part in (setting, method) if part) or UNNAMED_METHOD
             configs.append({"title": title, "changes": changed_settings(config, reference), "toml": dump_toml(config)})
-    versions: dict[str, list[str]] = {}
+    versions: dict[str, dict[str, None]] = {}
     for record in records:
         for name, version in record["versions"].items():
-            if version not in versions.setdefault(name, []):
-                versions[name].append(version)
+            versions.setdefault(name, {})[version] = None
     seconds = sum(record["wall_seconds"] for record in records)
     computing_time = f"{duration(seconds)} in {count_noun(len(records), 'run')}"
     budget_figures = figures.budget_figures(settings, styles)

@@ -23,23 +23,14 @@ UNLIMITED_WIDTH = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table.
+    """One column of a table."""
 
-    Attributes:
-        key: name of the column in a CSV file.
-        label: heading.
-        meaning: one sentence about the column, shown as a tooltip in HTML.
-        parts: names of the raw numbers of a cell; a column with parts is numeric and right-aligned.
-        priority: 0 is always shown; in a narrow terminal the highest number is left out first.
-        wrap: whether cells may be broken over several lines in the terminal.
-    """
-
-    key: str
-    label: str
-    meaning: str = ""
-    parts: tuple[str, ...] = ()
-    priority: int = 0
-    wrap: bool = True
+    key: str  # its name in a CSV file
+    label: str  # the heading
+    meaning: str = ""  # a tooltip in HTML
+    parts: tuple[str, ...] = ()  # names of the raw numbers of a cell; a column with parts is right-aligned
+    priority: int = 0  # 0 is always shown; in a narrow terminal the highest number is left out first
+    wrap: bool = True  # whether cells may be broken over several lines in the terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +61,7 @@ class Table:
     def from_texts(
         cls, labels: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", wrap_first: bool = True
     ) -> "Table":
-        """A table of texts.
-
-        Args:
-            labels: the headings, which are also the CSV names.
-            rows: the texts, one per heading.
-            title: a line above the table in the terminal.
-            wrap_first: whether the first column may be broken over several lines in the terminal.
-
-        Returns:
-            A table with left-aligned columns.
-        """
+        """A table of left-aligned texts; the headings are also the CSV names. `wrap_first`: see `Column.wrap`."""
         columns = tuple(Column(label, label, wrap=wrap_first or index > 0) for index, label in enumerate(labels))
         return cls(columns, tuple(tuple(Cell(text, (text,)) for text in row) for row in rows), title)
 
@@ -112,14 +93,10 @@ class Table:
         return self.select_columns(list(widths))
 
     def to_text(self, width: int | None = None) -> str:
-        """The table for a terminal.
+        """The table for a terminal, without a newline at the end.
 
-        Args:
-            width: characters per line. Columns with a priority are left out if they do not fit, and cells of
-                the other columns are broken over several lines if needed. None is no limit.
-
-        Returns:
-            The title (if any), the headings (if any) and the rows, without a newline at the end.
+        Where `width` is given, columns with a priority are left out if they do not fit, and cells of the other
+        columns are broken over several lines if needed.
         """
         fitted = self if width is None else self.fit_to_width(width)
         grid = RichTable(
@@ -213,16 +190,7 @@ DIAGNOSTIC_COLUMNS = (
 
 
 def comparison_table(setting: Mapping[str, Any], baseline: str | None) -> Table:
-    """All results of one setting, one row per method.
-
-    Args:
-        setting: one setting of `summarise_runs`.
-        baseline: the method that the others are compared with; without it there are no differences.
-
-    Returns:
-        A table with accuracies, paired differences and diagnostics of the releases. The fused predictor has
-        columns if any method has it.
-    """
+    """Accuracies, differences to the baseline and diagnostics of the releases of one setting, one row per method."""
     has_fused = any(FUSED in summary["metrics"] for summary in setting["methods"].values())
     accuracies = [column for column in ACCURACY_COLUMNS if has_fused or column.key != FUSED]
     compared = [column.key for column in accuracies] if baseline in setting["methods"] else []

@@ -71,7 +71,11 @@ def draw_figure(context: FigureContext, summary: StudySummary) -> FigureAndData:
     """Draw the figure of a study; its claims and data are entries for the summary."""
     study = context.study
     has_headline = any(row["method"] == study.headline and row["metrics"] for row in summary["lines"])
-    return FIGURES["table" if study.kind in REPLAYING_KINDS and not has_headline else study.kind](context, summary)
+    kind = "table" if study.kind in REPLAYING_KINDS and not has_headline else study.kind
+    figure, data = FIGURES[kind](context, summary)
+    if not figure.get_suptitle():
+        figure.suptitle(summaries.page_title(summary), fontsize=10)
+    return figure, data
 
 
 @plots.drawing_style()
@@ -159,7 +163,6 @@ def _curves_figure(context: FigureContext, summary: StudySummary) -> FigureAndDa
     for radius in summary["radii"]:
         grid[0, 0].axhline(radius, color=plots.TEXT_COLOUR, linewidth=1, linestyle="--", label=f"R = {radius:g}")
     grid[0, 0].legend()
-    figure.suptitle(summaries.page_title(summary), fontsize=10)
     return figure, {"claims": claims}
 
 
@@ -196,7 +199,6 @@ def _budget_figure(_: FigureContext, summary: StudySummary) -> FigureAndData:
     plots.integer_ticks(steps)
     if rows:
         steps.legend()
-    figure.suptitle(summaries.page_title(summary), fontsize=10)
     return figure, {"claims": claims}
 
 
@@ -245,7 +247,6 @@ def _hyperparameter_figure(context: FigureContext, summary: StudySummary) -> Fig
         axes.set_xticks(range(len(panel)), [f"{value:g}" for value in panel])
     grid[0, 0].set_ylabel(f"{summary['metric']} {summary['unit']}")
     grid[0, 0].legend()
-    figure.suptitle(summaries.page_title(summary), fontsize=10)
     return figure, {"claims": claims}
 
 
@@ -276,7 +277,6 @@ def _draw_time_bars(summary: StudySummary) -> "Figure":
         axes.invert_yaxis()
         axes.set(title=summary["datasets"][dataset]["title"], xlabel="ms of one client and round")
         axes.legend()
-    figure.suptitle(summaries.page_title(summary), fontsize=10)
     return figure
 
 
@@ -364,12 +364,6 @@ def replay_features(config: RunConfig, rounds: Sequence[int], *, test: bool, run
 
     The features are private. They are stored in the run's directory, readable by its owner only, so that
     the figure can be drawn again.
-
-    Args:
-        config: The run to replay.
-        rounds: The rounds at which features are taken.
-        test: Whether to take test or training samples.
-        runs_dir: The directory of all runs.
     """
     file = runs_dir / config.config_hash / f"features-{'test' if test else 'train'}-{'-'.join(map(str, rounds))}.npz"
     snapshots: FeatureSnapshots = {}
@@ -469,7 +463,6 @@ def _correlation_figure(context: FigureContext, summary: StudySummary) -> Figure
         axes.set(title=f"{label}: r = {_correlation_text(scatter['pearson'])}", xlabel="I(z_j; y), nats")
         if scatter["client"] == scatters[0]["client"]:
             axes.set_ylabel("S_j (unclipped)")
-    figure.suptitle(summaries.page_title(summary), fontsize=10)
     return figure, {"claims": claims, "scatters": scatters}
 
 

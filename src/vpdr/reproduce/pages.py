@@ -67,12 +67,7 @@ def write_study_files(summary: StudySummary, figure: "Figure", directory: Path) 
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """Read a summary.
-
-    Raises:
-        InvalidInput: The file is not a summary.
-        DamagedFile: The summary is incomplete.
-    """
+    """Read a summary; raises InvalidInput if the file is none, DamagedFile if it is incomplete."""
     content = read_record(path)
     if content.get("schema") != summaries.SCHEMA:
         raise InvalidInput(f"{path} is not the summary of a reproduction; name an ID.json that one has left")
@@ -234,13 +229,7 @@ class SummaryCollection:
 
 
 def find_summaries(paths: Sequence[Path]) -> SummaryCollection:
-    """All summaries in files, in directories (ID.json), and one level below directories (*/ID.json).
-
-    Smoke summaries one level below a directory are left out.
-
-    Raises:
-        InvalidInput: A path does not exist, or no summary was found.
-    """
+    """All summaries in files, in directories (ID.json), and one level below (*/ID.json), there without smoke runs."""
     order = study_ids()
     found: list[StudySummary] = []
     smoke_files: list[Path] = []

@@ -32,16 +32,7 @@ class Reproduction:
 
     @classmethod
     def from_id(cls, name: str, options: ReproduceOptions, out: Path) -> "Reproduction":
-        """Build and check all configs of a study before anything runs.
-
-        Args:
-            name: One of `study_ids()`.
-            options: The user's options.
-            out: Directory of all runs and pages.
-
-        Raises:
-            InvalidInput: The id is unknown, or the options do not fit the study.
-        """
+        """Build and check all configs of one of `study_ids()` before anything runs; raises InvalidInput."""
         study = load_study(name)
         options.check_study(study)
         return cls(study=study, options=options, cells=tuple(make_cells(study, options)), out=out)
@@ -75,7 +66,6 @@ class Reproduction:
 
     @property
     def remaining_runs(self) -> int:
-        """The number of runs without a record."""
         return sum(not is_finished(job) for job in self.jobs)
 
 
@@ -96,20 +86,10 @@ class ReproductionResult:
 
 
 def run_reproduction(reproduction: Reproduction, execution: ExecutionOptions) -> ReproductionResult:
-    """Run the unfinished jobs of a study and write its page.
+    """Run the unfinished jobs of a study and write its page; raises InvalidInput if no cell can run.
 
     Nothing is written if the reproduction was stopped or no run gave a number, so that an earlier page with
     numbers is never replaced by an empty one.
-
-    Args:
-        reproduction: What to run.
-        execution: Parallel runs, callbacks and the stop condition.
-
-    Returns:
-        The summary, the written files and the failed runs.
-
-    Raises:
-        InvalidInput: No cell can run, for lack of data or weights.
     """
     study = reproduction.study
     if not reproduction.jobs:

@@ -40,21 +40,13 @@ def noop(value: object) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutionOptions:
-    """How runs are executed; nothing here changes a result.
+    """How runs are executed; nothing here changes a result."""
 
-    Args:
-        workers: Number of parallel runs.
-        loading: Progress of loading and encoding data.
-        on_existing_runs: Called once with the number of runs that are already finished.
-        after_run: Called after each run.
-        stop: Asked before each run; True ends the reproduction.
-    """
-
-    workers: int = 1
-    loading: ProgressCallback = no_progress
-    on_existing_runs: Callable[[int], None] = noop
+    workers: int = 1  # parallel runs
+    loading: ProgressCallback = no_progress  # progress of loading and encoding data
+    on_existing_runs: Callable[[int], None] = noop  # called once with the number of runs that are already finished
     after_run: Callable[[JobResult], None] = noop
-    stop: Callable[[], bool] = never_stop
+    stop: Callable[[], bool] = never_stop  # asked before each run; True ends the reproduction
 
 
 @dataclass(slots=True)

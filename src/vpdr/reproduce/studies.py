@@ -109,14 +109,7 @@ def study_ids() -> list[str]:
 
 
 def load_study(name: str) -> Study:
-    """Load one study.
-
-    Args:
-        name: One of `study_ids()`.
-
-    Raises:
-        InvalidInput: The id is unknown.
-    """
+    """Load one of `study_ids()`; raises InvalidInput for another name."""
     check_known("id", [name], study_ids())
     content = _read_toml(f"experiments/{name}.toml")
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
@@ -144,37 +137,21 @@ def _read_toml(file: str) -> dict[str, Any]:
 class ReproduceOptions:
     """The user's options: data directories, backbones, seeds, overrides. They change no method.
 
-    Args:
-        data_dirs: Data set -> its directory. Cells of other data sets are not run.
-        backbones: Backbones that replace the paper's, one per modality.
-        weights: File or directory of backbone weights that pip does not install.
-        adapters: Adapter placement; None uses the default of the backbone.
-        device: cpu, cuda or cuda:N.
-        seeds: Such as "0..4" or "0,2"; None uses the study's seeds.
-        settings: Overrides as `section.key=value`.
-        points: Patterns of the points to run, such as `alpha=0.1*`; empty runs all.
-        smoke: Run a small version with embedded data where none are given.
-        count_with_substitutes: Make cells of all data sets, with embedded data where none are given; only
-            for counting runs.
-        attacks: Attacks that replace the study's.
-        select: The split on which R is selected.
-
-    Raises:
-        InvalidInput: An option has an unknown value, or a setting is given that another option decides.
+    Raises InvalidInput if an option has an unknown value, or a setting is given that another option decides.
     """
 
-    data_dirs: Mapping[str, Path] = field(default_factory=dict)
-    backbones: Sequence[str] = ()
-    weights: str | None = None
-    adapters: str | None = None
-    device: str | None = None
-    seeds: str | None = None
-    settings: Sequence[str] = ()
-    points: Sequence[str] = ()
-    smoke: bool = False
-    count_with_substitutes: bool = False
-    attacks: AttackConfig | None = None
-    select: str = "validation"
+    data_dirs: Mapping[str, Path] = field(default_factory=dict)  # cells of other data sets are not run
+    backbones: Sequence[str] = ()  # they replace the paper's, one per modality
+    weights: str | None = None  # file or directory of backbone weights that pip does not install
+    adapters: str | None = None  # their placement; None uses the default of the backbone
+    device: str | None = None  # cpu, cuda or cuda:N
+    seeds: str | None = None  # such as "0..4" or "0,2"; None uses the study's seeds
+    settings: Sequence[str] = ()  # overrides as `section.key=value`
+    points: Sequence[str] = ()  # patterns of the points to run, such as `alpha=0.1*`; empty runs all
+    smoke: bool = False  # run a small version with embedded data where none are given
+    count_with_substitutes: bool = False  # for counting runs: cells of all data sets, with embedded data if needed
+    attacks: AttackConfig | None = None  # they replace the study's
+    select: str = "validation"  # the split on which R is selected
 
     def __post_init__(self) -> None:
         check_known("data set in --data", self.data_dirs, shared_settings()["datasets"])
@@ -194,11 +171,7 @@ class ReproduceOptions:
         return parse_overrides(self.settings)
 
     def check_study(self, study: Study) -> None:
-        """Check the options against a study.
-
-        Raises:
-            InvalidInput: A pattern matches no point, or a backbone reads none of the study's modalities.
-        """
+        """Raise InvalidInput if a pattern matches no point, or a backbone reads none of the study's modalities."""
         for pattern in self.points:
             if not any(fnmatchcase(point, pattern) for point in study.points):
                 known = ", ".join(repr(point) for point in study.points if point) or "none"
@@ -271,11 +244,7 @@ def _modality(backbone: str) -> str:
 
 
 def existing_data_dirs(texts: Sequence[str]) -> dict[str, Path]:
-    """Parse `NAME=DIR` texts.
-
-    Raises:
-        InvalidInput: A text has another form, or a directory does not exist.
-    """
+    """Parse `NAME=DIR` texts; raises InvalidInput for another form, or if a directory does not exist."""
     directories = {name: Path(directory) for name, directory in parse_data_dirs(texts).items()}
     for name, path in directories.items():
         if not path.is_dir():
@@ -340,12 +309,15 @@ def make_cells(study: Study, options: ReproduceOptions) -> list[StudyCell]:
 
 def _make_cell(study: Study, options: ReproduceOptions, key: CellKey, point_settings: ConfigData) -> StudyCell:
     method_settings = study.method_overrides(key.method)
+    substitutes, why_not = options.smoke or options.count_with_substitutes, None
     if method_settings is None:
-        return StudyCell(keys=(key,), why_not=f"no method named {key.method} in this version")
-    why_not = _missing_input(study, options, key.dataset)
-    if why_not is not None:
+        why_not = f"no method named {key.method} in this version"
+    elif key.dataset not in options.data_dirs:
+        why_not = None if substitutes else f"no --data {key.dataset}=DIR"
+    elif options.weights is None and not BACKBONES[backbone := options.backbone_for(key.dataset)].package:
+        why_not = f"no --weights for {'the backbones of its families' if study.families else backbone}"
+    if method_settings is None or why_not is not None:
         return StudyCell(keys=(key,), why_not=why_not)
-    substitutes = options.smoke or options.count_with_substitutes
     overrides, family = options.overrides, {}
     domains = overrides.get("benchmark", {}).get("domains")
     if domains is not None:
@@ -368,16 +340,6 @@ def _make_cell(study: Study, options: ReproduceOptions, key: CellKey, point_sett
     config = RunConfig.from_dict(_drop_unused_settings(reduce(deep_merge, layers)))
     radii = options.radii_for(study) if uses_clip_norm(config) else (None,)
     return StudyCell(keys=(key,), base_config=config, radii=radii)
-
-
-def _missing_input(study: Study, options: ReproduceOptions, dataset: str) -> str | None:
-    """The option that is missing to run cells of a data set, if any."""
-    if dataset not in options.data_dirs:
-        return None if options.smoke or options.count_with_substitutes else f"no --data {dataset}=DIR"
-    backbone = options.backbone_for(dataset)
-    if options.weights is None and not BACKBONES[backbone].package:
-        return f"no --weights for {'the backbones of its families' if study.families else backbone}"
-    return None
 
 
 def _dataset_settings(options: ReproduceOptions, dataset: str) -> ConfigData:
