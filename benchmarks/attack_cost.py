@@ -15,7 +15,7 @@ from vpdr.attacks.inversion import FeatureInversionAttack
 from vpdr.attacks.membership import MembershipAttack
 from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms
 from vpdr.config import ExperimentOptions, load_experiment
-from vpdr.encoder.personal import projection_for_backbone
+from vpdr.encoder.personal import projection_for
 from vpdr.encoder.zoo import load_backbone
 from vpdr.federation import Callbacks, build, simulate
 
@@ -59,8 +59,8 @@ def reconstruction(weights: Path | None, steps: int, device: str) -> None:
     )
     federation = build(config)
     backbone = load_backbone("efficientnet_lite0", str(weights or ""), pixels=96)
-    projection = projection_for_backbone(
-        backbone, "random", config.model.dim, rng=federation.streams.generator("projection")
+    projection = projection_for(
+        backbone.info, "random", config.model.dim, rng=federation.streams.generator("projection")
     )
     space = ImageSpace(fold_batch_norms(backbone), projection)
     attack_config = AttackConfig(kinds=("fsh",), rounds=(1,), steps=steps, device=device)

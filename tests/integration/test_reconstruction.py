@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from vpdr.attacks.inversion import InversionConfig, invert
 from vpdr.attacks.spaces import ImageSpace, fold_batch_norms
 from vpdr.data.quickstart import load_quickstart
-from vpdr.encoder.personal import projection_for_backbone
+from vpdr.encoder.personal import projection_for
 from vpdr.encoder.zoo import load_backbone
 from vpdr.rng import Streams
 
@@ -18,7 +18,7 @@ PIXELS, TARGETS = 64, 4
 @pytest.fixture(scope="module")
 def space() -> ImageSpace:
     backbone = load_backbone("efficientnet_lite0", pixels=PIXELS)
-    projection = projection_for_backbone(backbone, "random", 512, rng=Streams(0).generator("projection"))
+    projection = projection_for(backbone.info, "random", 512, rng=Streams(0).generator("projection"))
     return ImageSpace(fold_batch_norms(backbone), projection)
 
 

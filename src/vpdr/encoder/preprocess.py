@@ -31,7 +31,6 @@ class Normalisation:
     std: RgbLevels
 
     def __call__(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
-        """Normalised images."""
         mean, std = (x.new_tensor(levels)[:, None, None] for levels in (self.mean, self.std))
         return (x - mean) / std
 
@@ -46,16 +45,13 @@ class Preprocessor(Protocol):
     """Turns raw samples of one modality into inputs of a network."""
 
     def make_inputs(self, raw: object) -> Inputs:
-        """Raw samples as a source of batches; another modality is refused."""
-        ...
+        """Raw samples, or their `Inputs`, as a source of batches; another modality is refused."""
 
     def prepare(self, batch: Tensor) -> Tensor:
-        """A batch as the network takes it, on the device of the batch."""
-        ...
+        """A batch as the network takes it, on the device of the batch; gradients flow to it."""
 
     def reading_order(self, inputs: Inputs) -> Int[Tensor, " n"]:
         """The order in which batches are cheapest."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +66,21 @@ class ImagePreprocessor:
             raise InvalidInput(f"pixels must be at least {MIN_PIXELS}, got {self.pixels}; use 64 to 224")
 
     def make_inputs(self, raw: object) -> Inputs:
-        """An array of images, or `Inputs` of images."""
         if isinstance(raw, np.ndarray) and raw.ndim == 4 and raw.dtype == np.uint8:
             return ImageArrayInputs(raw)
         if isinstance(raw, Inputs):
             return raw
+        got = (
+            f"an array of {raw.dtype} with shape {raw.shape}"
+            if isinstance(raw, np.ndarray)
+            else f"a {type(raw).__name__}"
+        )
         raise InvalidInput(
-            f"expected images for an image backbone (uint8, n x height x width x 3), got {_describe(raw)}; "
+            f"expected images for an image backbone (uint8, n x height x width x 3), got {got}; "
             "choose a text backbone for texts"
         )
 
     def prepare(self, batch: Tensor) -> Float[Tensor, "b 3 p p"]:
-        """Resized and normalised images; gradients flow to the batch."""
         if batch.ndim != 4 or batch.shape[1] != 3:
             raise InvalidInput(
                 f"expected a batch of images (b x 3 x height x width), got shape {tuple(batch.shape)}; "
@@ -93,62 +92,40 @@ class ImagePreprocessor:
         return self.normalisation(x)
 
     def reading_order(self, inputs: Inputs) -> Int[Tensor, " n"]:
-        """The stored order: a memory map is read sequentially."""
-        return torch.arange(len(inputs))
+        return torch.arange(len(inputs))  # a memory map is read sequentially
 
 
 @dataclass(frozen=True, slots=True)
 class ImageArrayInputs:
-    """Images in one array, in memory or mapped from disk, read batch by batch. Private.
-
-    Args:
-        images: all images.
-        rows: the images to use; None for all.
-    """
+    """Images in one array, in memory or mapped from disk, read batch by batch without augmentation. Private."""
 
     images: UInt8[np.ndarray, "all h w 3"]
-    rows: Int[Tensor, " n"] | None = None
+    rows: Int[Tensor, " n"] | None = None  # None for all
 
     def __len__(self) -> int:
         return len(self.images) if self.rows is None else len(self.rows)
 
     def take(self, rows: Int[Tensor, " m"]) -> "ImageArrayInputs":
-        """These images only; nothing is read yet."""
         return ImageArrayInputs(self.images, rows if self.rows is None else self.rows[rows])
 
     def batch(self, rows: Int[Tensor, " b"], rng: torch.Generator | None = None) -> UInt8[Tensor, "b 3 h w"]:
-        """These images, without augmentation."""
         rows = rows if self.rows is None else self.rows[rows]
         return torch.from_numpy(self.images[rows.numpy()]).permute(0, 3, 1, 2)
 
 
-def _describe(raw: object) -> str:
-    if isinstance(raw, np.ndarray):
-        return f"an array of {raw.dtype} with shape {raw.shape}"
-    return f"a {type(raw).__name__}"
-
-
 @dataclass(frozen=True, slots=True)
 class TokenInputs:
-    """Tokenised texts, concatenated in one array. Private.
+    """Tokenised texts, concatenated in one array. Private."""
 
-    Args:
-        ids: the token ids of all texts.
-        starts: the index of the first token of each text.
-        lengths: the number of tokens of each text.
-        padding_id: the id of the padding token.
-    """
-
-    ids: Int32[np.ndarray, " all"]
-    starts: Int64[np.ndarray, " n"]
-    lengths: Int64[np.ndarray, " n"]
+    ids: Int32[np.ndarray, " all"]  # of the tokens of all texts
+    starts: Int64[np.ndarray, " n"]  # the index of the first token of each text
+    lengths: Int64[np.ndarray, " n"]  # the number of tokens of each text
     padding_id: int
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def take(self, rows: Int[Tensor, " m"]) -> "TokenInputs":
-        """These texts only; the array of ids is shared."""
         return TokenInputs(self.ids, self.starts[rows.numpy()], self.lengths[rows.numpy()], self.padding_id)
 
     def batch(self, rows: Int[Tensor, " b"], rng: torch.Generator | None = None) -> Int64[Tensor, "b 2 t"]:
@@ -169,27 +146,22 @@ class TextPreprocessor:
     padding_id: int
 
     def make_inputs(self, raw: object) -> Inputs:
-        """A list of texts, or `Inputs` of tokens."""
         if isinstance(raw, Inputs):
             return raw
         if isinstance(raw, Sequence) and not isinstance(raw, str) and all(isinstance(t, str) for t in raw):
-            return self._tokenise_all(list(raw))
+            tokens: list[Int32[np.ndarray, " t"]] = []
+            for start in range(0, len(raw), _TEXTS_PER_CALL):
+                block = self.tokenise(list(raw[start : start + _TEXTS_PER_CALL]))
+                tokens += [np.asarray(ids, np.int32) for ids in block]
+            lengths = np.array([len(ids) for ids in tokens], np.int64)
+            all_ids = np.concatenate(tokens) if tokens else np.zeros(0, np.int32)
+            return TokenInputs(all_ids, lengths.cumsum() - lengths, lengths, self.padding_id)
         kind = "one text" if isinstance(raw, str) else f"a {type(raw).__name__}"
         raise InvalidInput(
             f"expected a list of texts for a text backbone, got {kind}; choose an image backbone for images"
         )
 
-    def _tokenise_all(self, texts: list[str]) -> TokenInputs:
-        tokens: list[Int32[np.ndarray, " t"]] = []
-        for start in range(0, len(texts), _TEXTS_PER_CALL):
-            block = texts[start : start + _TEXTS_PER_CALL]
-            tokens += [np.asarray(ids, np.int32) for ids in self.tokenise(block)]
-        lengths = np.array([len(ids) for ids in tokens], np.int64)
-        all_ids = np.concatenate(tokens) if tokens else np.zeros(0, np.int32)
-        return TokenInputs(all_ids, lengths.cumsum() - lengths, lengths, self.padding_id)
-
     def prepare(self, batch: Tensor) -> Int[Tensor, "b 2 t"]:
-        """Ids and mask, unchanged."""
         if batch.ndim != 3 or batch.shape[1] != 2 or batch.is_floating_point():
             raise InvalidInput(
                 f"expected a batch of tokens (b x 2 x length), got shape {tuple(batch.shape)}; "
@@ -238,21 +210,15 @@ def make_hashing_preprocessor(vocab_size: int) -> TextPreprocessor:
 
 @dataclass(frozen=True, slots=True)
 class FeatureInputs:
-    """Pooled features as inputs, for encoders that train nothing before their projection. Private.
+    """Pooled features as inputs, for encoders that train nothing before their projection. Private."""
 
-    Args:
-        features: one feature for each sample.
-    """
-
-    features: Float[Tensor, "n p"]
+    features: Float[Tensor, "n p"]  # one for each sample
 
     def __len__(self) -> int:
         return len(self.features)
 
     def take(self, rows: Int[Tensor, " m"]) -> "FeatureInputs":
-        """These samples only."""
         return FeatureInputs(self.features[rows])
 
     def batch(self, rows: Int[Tensor, " b"], rng: torch.Generator | None = None) -> Float[Tensor, "b p"]:
-        """These features, without augmentation."""
         return self.features[rows]

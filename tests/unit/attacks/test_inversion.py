@@ -16,7 +16,7 @@ from vpdr.attacks.inversion import (
     pooled_frechet,
 )
 from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms
-from vpdr.encoder.personal import projection_for_backbone
+from vpdr.encoder.personal import projection_for
 from vpdr.encoder.zoo import load_backbone
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
@@ -75,7 +75,7 @@ def test_adam_takes_its_textbook_steps() -> None:
 
 def test_images_stay_in_range_and_total_variation_is_penalised() -> None:
     backbone = load_backbone("efficientnet_lite0", "random", pixels=32)
-    projection = projection_for_backbone(backbone, "random", 3, rng=Streams(0).generator("projection"))
+    projection = projection_for(backbone.info, "random", 3, rng=Streams(0).generator("projection"))
     space = ImageSpace(fold_batch_norms(backbone), projection)
     images = space.decode(10 * normal(2, 3, 32, 32))
     assert images.min() >= 0

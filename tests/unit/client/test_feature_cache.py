@@ -9,7 +9,7 @@ import torch
 
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Model, Samples, Shard
-from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, make_head, projection_for_backbone
+from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, make_head, projection_for
 from vpdr.encoder.preprocess import FeatureInputs, ImageArrayInputs
 from vpdr.encoder.zoo import load_backbone
 from vpdr.errors import InvalidInput
@@ -36,9 +36,7 @@ class CountingImages(ImageArrayInputs):
 @pytest.fixture(scope="module")
 def frozen_encoder():
     backbone = load_backbone("efficientnet_lite0", pixels=32)
-    return FrozenEncoder(
-        backbone, projection_for_backbone(backbone, "random", DIM, rng=STREAMS.generator("projection"))
-    )
+    return FrozenEncoder(backbone, projection_for(backbone.info, "random", DIM, rng=STREAMS.generator("projection")))
 
 
 def samples(frozen_encoder, n, kind=CountingImages):
@@ -144,7 +142,7 @@ def test_a_saved_state_holds_nothing_frozen_and_goes_on_where_it_was(make_local)
 
 
 def test_a_trained_projection_learns_from_pooled_features(make_local, frozen_encoder):
-    projection = projection_for_backbone(frozen_encoder.backbone, "train", DIM, rng=STREAMS.generator("projection"))
+    projection = projection_for(frozen_encoder.backbone.info, "train", DIM, rng=STREAMS.generator("projection"))
     encoder = make_encoder(
         AdapterConfig(width=4),
         DIM,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, projection_for_backbone
+from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, projection_for
 from vpdr.encoder.zoo import load_backbone
 from vpdr.rng import Streams
 
@@ -36,7 +36,7 @@ def random_images(count=2, size=32, seed=0):
 
 
 def make_frozen_encoder(backbone, projection="random", dim=16):
-    return FrozenEncoder(backbone, projection_for_backbone(backbone, projection, dim, rng=stream("projection")))
+    return FrozenEncoder(backbone, projection_for(backbone.info, projection, dim, rng=stream("projection")))
 
 
 def make_personal_encoder(frozen_encoder, adapters="blocks", width=0, dropout=0.0):

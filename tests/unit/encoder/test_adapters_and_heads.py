@@ -4,13 +4,18 @@ import math
 import pytest
 import torch
 
-from vpdr.encoder.personal import Adapter, SeededDropout, make_head, make_projection, seed_dropout
+from vpdr.encoder.backbone import BackboneInfo
+from vpdr.encoder.personal import Adapter, SeededDropout, make_head, projection_for, seed_dropout
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 
 
 def stream(name="x", seed=0):
     return Streams(seed).generator(name)
+
+
+def make_projection(kind, pooled_dim, dim, **settings):
+    return projection_for(BackboneInfo(modality="image", pooled_dim=pooled_dim, adapter_width=1), kind, dim, **settings)
 
 
 def make_frozen(seed=0, kind="random", scale=1.0):

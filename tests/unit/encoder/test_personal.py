@@ -13,7 +13,7 @@ from tests.unit.encoder.conftest import (
     random_images,
     stream,
 )
-from vpdr.encoder.personal import AdapterConfig, LastAdapterEncoder, make_encoder, make_head, projection_for_backbone
+from vpdr.encoder.personal import AdapterConfig, LastAdapterEncoder, make_encoder, make_head, projection_for
 from vpdr.encoder.zoo import load_backbone
 from vpdr.errors import InvalidInput
 
@@ -148,5 +148,5 @@ def test_invalid_settings_and_missing_inputs_are_one_line(lite0):
 
 
 def test_equal_shapes_get_equal_projections_from_one_stream(lite0):
-    first, second = (projection_for_backbone(lite0, "train", 8, rng=stream("projection")) for _ in range(2))
+    first, second = (projection_for(lite0.info, "train", 8, rng=stream("projection")) for _ in range(2))
     assert torch.equal(first.linear.weight, second.linear.weight)

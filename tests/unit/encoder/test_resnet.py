@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, random_images, stream
-from vpdr.encoder.personal import projection_for_backbone
+from vpdr.encoder.personal import projection_for
 from vpdr.encoder.zoo import load_backbone
 
 transformers = pytest.importorskip("transformers")
@@ -52,7 +52,7 @@ def test_the_names_of_torchvision_are_read_even_without_counters(checkpoint, tmp
 
 
 def test_the_projection_is_the_convolution_the_frozen_normalisation_and_the_pooling_in_one(resnet18):
-    projection = projection_for_backbone(resnet18, "random", 24, rng=stream())
+    projection = projection_for(resnet18.info, "random", 24, rng=stream())
     maps = torch.rand(3, 512, 4, 4, generator=stream("maps"))
     conv, frozen = nn.Conv2d(512, 24, 1, bias=False), nn.BatchNorm2d(24).eval()
     conv.weight.data = projection.linear.weight[:, :, None, None].clone()
