@@ -1,15 +1,14 @@
 """AG News from csv files in any of the layouts and encodings in which they are published."""
 
 import csv
-from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import mode
 
 import numpy as np
 
-from vpdr.data.files import IssueLog, RawDomain, find_file, read_decompressed
-from vpdr.data.spec import BenchmarkSpec, DomainSpec
+from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_file, read_decompressed
 from vpdr.data.split import SplitConfig
 
 _LABEL_COLUMNS = ("label", "class", "class index", "class_index", "category", "labels")
@@ -17,7 +16,6 @@ _TEXT_COLUMNS = ("title", "description", "text", "content")
 _FILE_PATTERNS = ("{}", "ag*{}*", "*{}*")  # the most likely first
 _NUM_CLASSES = 4
 _MIN_REPEATS_OF_NOTE = 10  # a column whose values repeat this often on average is not text
-_OTHER_ENCODINGS = ("cp1252", "latin-1")  # latin-1 decodes everything
 _REPLACEMENT = "\ufffd"
 
 
@@ -28,19 +26,6 @@ class CsvTable:
     name: str
     header: list[str]
     rows: list[tuple[int, list[str]]]
-
-    @property
-    def width(self) -> int:
-        """The number of columns."""
-        return len(self.rows[0][1]) if self.rows else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Articles:
-    """The labels of one file as they are written there, and its texts."""
-
-    labels: list[int]
-    texts: list[str]
 
 
 def read_agnews(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
@@ -54,22 +39,20 @@ def read_agnews(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
                 f"{domain}: expected a file *{part}*.csv or .csv.gz below {issues.root}, found none; "
                 "`vpdr data list` says where to get it"
             )
-            continue
-        table = issues.try_read("a csv file", partial(read_csv, issues=issues), path)
-        if table is not None:
+        elif (table := issues.try_read("a csv file", partial(_read_csv, issues=issues), path)) is not None:
             parts.append(_extract_articles(table, issues))
-    if len(parts) < 2 or not all(part.labels for part in parts):
+    if len(parts) < 2 or not all(parts):
         return None
-    train, test = parts
-    labels = np.array(train.labels + test.labels, dtype=np.int64)
+    articles = [*parts[0], *parts[1]]
+    labels = np.array([label for label, _ in articles], dtype=np.int64)
     lowest = 0 if labels.min() == 0 else 1
-    return RawDomain(labels=labels - lowest, content=tuple(train.texts + test.texts), test_size=len(test.labels))
+    return RawDomain(labels=labels - lowest, content=tuple(text for _, text in articles), test_size=len(parts[1]))
 
 
-def _extract_articles(table: CsvTable, issues: IssueLog) -> Articles:
-    """Labels and texts; rows without one of them are logged and left out."""
+def _extract_articles(table: CsvTable, issues: IssueLog) -> list[tuple[int, str]]:
+    """Labels as they are written in the file, and texts; rows without one of them are logged and left out."""
     label, columns = _find_columns(table, issues)
-    articles = Articles([], [])
+    articles = []
     for number, row in table.rows:
         line = f"{table.name} line {number}"
         text = " ".join(part for column in columns if (part := row[column].strip()))
@@ -78,9 +61,8 @@ def _extract_articles(table: CsvTable, issues: IssueLog) -> Articles:
         elif not text:
             issues.error(f"{line}: expected a text, got none; fix or remove it")
         else:
-            articles.labels.append(int(row[label]))
-            articles.texts.append(text)
-    if not articles.labels:
+            articles.append((int(row[label]), text))
+    if not articles:
         issues.error(f"{table.name}: expected rows with a label and a text, found none; download it again")
     return articles
 
@@ -92,7 +74,7 @@ def _find_columns(table: CsvTable, issues: IssueLog) -> tuple[int, list[int]]:
         label = next((names.index(name) for name in _LABEL_COLUMNS if name in names), 0)
         texts = [names.index(name) for name in _TEXT_COLUMNS if name in names]
         return label, texts or [column for column in range(len(names)) if column != label]
-    texts = list(range(1, table.width))
+    texts = list(range(1, len(table.rows[0][1]) if table.rows else 0))
     for column in texts[1:]:
         values = {row[column] for _, row in table.rows}
         if len(values) * _MIN_REPEATS_OF_NOTE < len(table.rows):
@@ -104,7 +86,7 @@ def _find_columns(table: CsvTable, issues: IssueLog) -> tuple[int, list[int]]:
     return 0, texts
 
 
-def read_csv(path: Path, issues: IssueLog) -> CsvTable:
+def _read_csv(path: Path, issues: IssueLog) -> CsvTable:
     """All rows of the most common width; the others are logged and left out."""
     name = issues.relative_path(path)
     reader = csv.reader(_decode_lines(path, name, issues))
@@ -122,18 +104,13 @@ def read_csv(path: Path, issues: IssueLog) -> CsvTable:
     header = []
     if rows and not any(field.strip().isdecimal() for field in rows[0][1]):
         header = rows.pop(0)[1]
-    return CsvTable(name, header, _drop_uneven_rows(rows, name, issues))
-
-
-def _drop_uneven_rows(rows: list[tuple[int, list[str]]], name: str, issues: IssueLog) -> list[tuple[int, list[str]]]:
-    widths = Counter(len(row) for _, row in rows)
-    width = widths.most_common(1)[0][0] if widths else 0
+    width = mode(len(row) for _, row in rows) if rows else 0
     if width == 1:
         raise ValueError("one column")
     for number, row in rows:
         if len(row) != width:
             issues.error(f"{name} line {number}: expected {width} columns, got {len(row)}; fix it")
-    return [(number, row) for number, row in rows if len(row) == width]
+    return CsvTable(name, header, [(number, row) for number, row in rows if len(row) == width])
 
 
 def _decode_lines(path: Path, name: str, issues: IssueLog) -> list[str]:
@@ -142,37 +119,31 @@ def _decode_lines(path: Path, name: str, issues: IssueLog) -> list[str]:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         issues.warning(f"{name}: expected UTF-8, got UTF-16; it was read as that")
         return content.decode("utf-16").splitlines(keepends=True)
-    lines, other, lost = [], [], []
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        text, encoding = _decode_line(line)
-        lines.append(text + "\n")
-        other += [(number, encoding)] if encoding else []
-        lost += [number] if _REPLACEMENT in text else []
+    decoded = [_decode_line(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
+    other = [number for number, (_, encoding) in enumerate(decoded, 1) if encoding != "utf-8"]
+    lost = [number for number, (text, _) in enumerate(decoded, 1) if _REPLACEMENT in text]
     if other:
-        encodings = " or ".join(sorted({encoding for _, encoding in other}))
+        encodings = " or ".join(sorted({encoding for _, encoding in decoded} - {"utf-8"}))
         issues.warning(
             f"{name}: expected UTF-8, got something else on {len(other)} lines, the first of them line "
-            f"{other[0][0]}; they were read as {encodings}"
+            f"{other[0]}; they were read as {encodings}"
         )
     if lost:
         issues.warning(
             f"{name}: {len(lost)} lines have characters that were lost before (U+FFFD), "
             f"the first of them line {lost[0]}"
         )
-    return lines
+    return [text + "\n" for text, _ in decoded]
 
 
 def _decode_line(line: bytes) -> tuple[str, str]:
-    """The text of a line, and its encoding if that is not UTF-8."""
-    try:
-        return line.decode("utf-8"), ""
-    except UnicodeDecodeError:
-        for encoding in _OTHER_ENCODINGS:
-            try:
-                return line.decode(encoding), encoding
-            except UnicodeDecodeError:
-                continue
-    raise ValueError("undecodable characters")
+    """The text of a line, and its encoding."""
+    for encoding in ("utf-8", "cp1252"):
+        try:
+            return line.decode(encoding), encoding
+        except UnicodeDecodeError:
+            continue
+    return line.decode("latin-1"), "latin-1"  # which decodes everything
 
 
 # Four topics of short news texts.

@@ -7,86 +7,52 @@ from jaxtyping import Int64, UInt8
 
 from vpdr.errors import InvalidInput
 
+Indices = Int64[np.ndarray, " _"]
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledDomain:
-    """The labels of one domain: enough to split it among clients.
-
-    Args:
-        name: the name of the domain.
-        labels: the class of each sample.
-        official_test: the rows of the published test set; None if there is none and the split is drawn.
-        full_train_size: the size of the published training set, if these samples are only a part of it.
-    """
+    """The labels of one domain: enough to split it among clients."""
 
     name: str
     labels: Int64[np.ndarray, " n"]
-    official_test: Int64[np.ndarray, " t"] | None = None
-    full_train_size: int | None = None
+    official_test: Int64[np.ndarray, " t"] | None = None  # rows of the published test set; None: it is drawn
+    full_train_size: int | None = None  # of the published training set, if these samples are only a part of it
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def _check_one_label_each(self, kind: str, samples: int) -> None:
+        if samples != len(self.labels):
+            raise InvalidInput(
+                f"domain {self.name}: expected one label for each {kind}, "
+                f"got {samples} {kind}s and {len(self.labels)} labels; check how it was read"
+            )
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageDomain(LabelledDomain):
-    """All images of one domain, not yet split into training and test; they may be mapped from disk.
-
-    Args:
-        images: the images, in RGB.
-
-    Raises:
-        InvalidInput: the numbers of images and labels differ.
-    """
+    """All images of one domain in RGB, not yet split into training and test; they may be mapped from disk."""
 
     images: UInt8[np.ndarray, "n h w 3"]
 
     def __post_init__(self) -> None:
-        if len(self.images) != len(self.labels):
-            raise InvalidInput(
-                f"domain {self.name}: expected one label for each image, "
-                f"got {len(self.images)} images and {len(self.labels)} labels; check how it was read"
-            )
-
-    def take(self, rows: Int64[np.ndarray, " m"]) -> "ImageDomain":
-        """The same domain with these samples only, in this order and without an official test set."""
-        return ImageDomain(name=self.name, images=self.images[rows], labels=self.labels[rows])
+        self._check_one_label_each("image", len(self.images))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextDomain(LabelledDomain):
-    """All texts of one domain, not yet split into training and test.
-
-    Args:
-        texts: the texts.
-
-    Raises:
-        InvalidInput: the numbers of texts and labels differ.
-    """
+    """All texts of one domain, not yet split into training and test."""
 
     texts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if len(self.texts) != len(self.labels):
-            raise InvalidInput(
-                f"domain {self.name}: expected one label for each text, "
-                f"got {len(self.texts)} texts and {len(self.labels)} labels; check how it was read"
-            )
+        self._check_one_label_each("text", len(self.texts))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Benchmark:
-    """Several domains that share one set of classes.
-
-    Args:
-        name: the name of the benchmark.
-        classes: the number of classes.
-        class_names: one name for each class.
-        domains: the domains, in the order of the clients.
-        warnings: what the user should know about the data.
-
-    Raises:
-        InvalidInput: class names or labels do not fit the number of classes, or a class has no samples.
+    """Several domains that share one set of classes, each of which has samples.
 
     >>> domain = LabelledDomain(name="photo", labels=np.array([0, 1, 1]))
     >>> Benchmark(name="toy", classes=2, class_names=("cat", "dog"), domains=(domain,)).labels
@@ -96,8 +62,8 @@ class Benchmark:
     name: str
     classes: int
     class_names: tuple[str, ...]
-    domains: tuple[LabelledDomain, ...]
-    warnings: tuple[str, ...] = ()
+    domains: tuple[LabelledDomain, ...]  # in the order of the clients
+    warnings: tuple[str, ...] = ()  # what the user should know about the data
 
     def __post_init__(self) -> None:
         if len(self.class_names) != self.classes:
@@ -111,7 +77,7 @@ class Benchmark:
                     f"benchmark {self.name}: expected labels from 0 to {self.classes - 1}, got "
                     f"{domain.labels.min()} to {domain.labels.max()} in {domain.name}; check how it was read"
                 )
-        for label in np.setdiff1d(np.arange(self.classes), np.unique(self.labels)):
+        for label in np.setdiff1d(np.arange(self.classes), self.labels):
             raise InvalidInput(
                 f"benchmark {self.name}: class {self.class_names[label]} has no samples in any domain; "
                 "ask for more samples, or check how the data were read"
@@ -124,11 +90,7 @@ class Benchmark:
 
     @property
     def image_domains(self) -> tuple[ImageDomain, ...]:
-        """The domains of a benchmark of images.
-
-        Raises:
-            InvalidInput: a domain has no images.
-        """
+        """The domains of a benchmark of images; another one is refused."""
         domains = tuple(domain for domain in self.domains if isinstance(domain, ImageDomain))
         if len(domains) != len(self.domains):
             raise InvalidInput(f"benchmark {self.name}: expected images, got something else; use another benchmark")
@@ -136,11 +98,7 @@ class Benchmark:
 
     @property
     def text_domains(self) -> tuple[TextDomain, ...]:
-        """The domains of a benchmark of texts.
-
-        Raises:
-            InvalidInput: a domain has no texts.
-        """
+        """The domains of a benchmark of texts; another one is refused."""
         domains = tuple(domain for domain in self.domains if isinstance(domain, TextDomain))
         if len(domains) != len(self.domains):
             raise InvalidInput(f"benchmark {self.name}: expected texts, got something else; use another benchmark")

@@ -2,15 +2,13 @@
 
 import io
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vpdr.data.files import IssueLog, RawDomain, find_file
 from vpdr.data.images import LabelledImages, concat_train_test, make_labelled_images
-from vpdr.data.spec import BenchmarkSpec, DomainSpec
+from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_file
 from vpdr.data.split import SplitConfig
 
 _BATCH_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
@@ -29,10 +27,8 @@ _ALLOWED_GLOBALS: dict[tuple[str, str], Any] = {
     ("_codecs", "encode"): _encode_latin1,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
-    **{
-        (module, "_reconstruct"): np.zeros(0).__reduce__()[0]
-        for module in ("numpy.core.multiarray", "numpy._core.multiarray")
-    },
+    ("numpy.core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
+    ("numpy._core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
 }
 
 
@@ -40,7 +36,6 @@ class ArrayUnpickler(pickle.Unpickler):
     """Unpickles arrays and plain values; a file with any other class is refused before anything is called."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """One of the allowed globals."""
         if (module, name) not in _ALLOWED_GLOBALS:
             raise pickle.UnpicklingError(f"it uses {module}.{name}, which no image needs")
         return _ALLOWED_GLOBALS[module, name]
@@ -50,29 +45,24 @@ def read_cifar(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
     """All batches of the first format of which there is a file, the test batch last."""
     for suffix, read in _FORMATS.items():
         paths = [find_file(root, (name + suffix,)) for name in _BATCH_NAMES]
-        if any(paths):
-            return _read_batches(domain, paths, read, issues)
+        if not any(paths):
+            continue
+        batches, found = [], []
+        for name, path in zip(_BATCH_NAMES, paths, strict=True):
+            if path is None:
+                issues.error(f"{domain}: expected the batch {name}, found none; download it again")
+            elif (batch := issues.try_read("a batch of CIFAR-10", read, path)) is not None:
+                batches.append(batch)
+                found.append(path)
+        if len(batches) < len(_BATCH_NAMES):
+            return None
+        images, labels = (np.concatenate([batch[part] for batch in batches[:-1]]) for part in (0, 1))
+        return concat_train_test((images, labels), batches[-1], found, issues)
     issues.error(
         f"{domain}: expected cifar-10-batches-py or cifar-10-batches-bin below {issues.root}, found none; "
         "`vpdr data list` says where to get it"
     )
     return None
-
-
-def _read_batches(
-    domain: str, paths: list[Path | None], read: Callable[[Path], LabelledImages], issues: IssueLog
-) -> RawDomain | None:
-    batches: list[LabelledImages] = []
-    for name, path in zip(_BATCH_NAMES, paths, strict=True):
-        if path is None:
-            issues.error(f"{domain}: expected the batch {name}, found none; download it again")
-            continue
-        batch = issues.try_read("a batch of CIFAR-10", read, path)
-        batches += [] if batch is None else [batch]
-    if len(batches) < len(_BATCH_NAMES):
-        return None
-    images, labels = (np.concatenate([batch[part] for batch in batches[:-1]]) for part in (0, 1))
-    return concat_train_test((images, labels), batches[-1], [path for path in paths if path is not None], issues)
 
 
 def _read_pickle(path: Path) -> LabelledImages:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vpdr.data.files import IssueLog, RawDomain, find_file, read_decompressed
-from vpdr.data.image_folders import read_train_test_directories
+from vpdr.data.image_folders import read_class_directories
 from vpdr.data.images import LabelledImages, concat_train_test, make_labelled_images
-from vpdr.data.spec import BenchmarkSpec, DomainSpec
+from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_directory, find_file, read_decompressed
 from vpdr.data.split import SplitConfig
 from vpdr.errors import InvalidInput
 
@@ -90,11 +89,10 @@ def read_digits(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
 def _read_mnist(root: Path, issues: IssueLog) -> RawDomain | None:
     names = [tuple(p.format(part) for p in kind) for part in ("train", "t10k") for kind in _IDX_PATTERNS]
     paths = [path for name in names if (path := find_file(root, name, prefer="mnist")) is not None]
-    if len(paths) == len(names):
-        train = issues.try_read("idx files of MNIST", _read_idx_pair, *paths[:2])
-        test = issues.try_read("idx files of MNIST", _read_idx_pair, *paths[2:])
-        return concat_train_test(train, test, paths, issues)
-    return _read_one_file(root, "mnist", (("mnist*.npz", read_npz),), issues)
+    if len(paths) < len(names):
+        return _read_one_file(root, "mnist", {"mnist*.npz": read_npz}, issues)
+    train, test = (issues.try_read("idx files of MNIST", _read_idx_pair, *pair) for pair in (paths[:2], paths[2:]))
+    return concat_train_test(train, test, paths, issues)
 
 
 def _read_idx_pair(images: Path, labels: Path) -> LabelledImages:
@@ -102,33 +100,37 @@ def _read_idx_pair(images: Path, labels: Path) -> LabelledImages:
 
 
 def _read_usps(root: Path, issues: IssueLog) -> RawDomain | None:
-    paths = find_file(root, ("usps", "usps.bz2")), find_file(root, ("usps.t", "usps.t.bz2"))
-    if any(paths):
-        return _read_two_files("usps", "usps.bz2 and usps.t.bz2", paths, read_libsvm, issues)
-    return _read_one_file(
-        root, "usps", (("usps*.h5", read_h5), ("usps*.hdf5", read_h5), ("usps*.npz", read_npz)), issues
-    )
+    train, test = ("usps", "usps.bz2"), ("usps.t", "usps.t.bz2")
+    if find_file(root, (*train, *test)):
+        return _read_two_files(root, "usps", train, test, read_libsvm, issues)
+    return _read_one_file(root, "usps", {"usps*.h5": read_h5, "usps*.hdf5": read_h5, "usps*.npz": read_npz}, issues)
 
 
 def _read_svhn(root: Path, issues: IssueLog) -> RawDomain | None:
-    paths = find_file(root, ("train_32x32.mat",)), find_file(root, ("test_32x32.mat",))
-    return _read_two_files("svhn", "train_32x32.mat and test_32x32.mat", paths, read_mat, issues)
+    return _read_two_files(root, "svhn", ("train_32x32.mat",), ("test_32x32.mat",), read_mat, issues)
 
 
 def _read_syn(root: Path, issues: IssueLog) -> RawDomain | None:
-    classes = [str(digit) for digit in range(10)]
-    raw = read_train_test_directories(root, ("imgs_train", "imgs_valid"), classes, issues)
-    return _report_missing("syn", "imgs_train/0..9 and imgs_valid/0..9", issues) if raw is None else raw
+    train, test = (find_directory(root, part) for part in ("imgs_train", "imgs_valid"))
+    if train is not None and test is not None:
+        classes: dict[str, tuple[str, ...]] = {str(digit): () for digit in range(10)}
+        raw = read_class_directories("imgs_train", [[train], [test]], classes, issues)
+        if raw is not None:
+            return raw
+    return _report_missing("syn", "imgs_train/0..9 and imgs_valid/0..9", issues)
 
 
 def _read_two_files(
+    root: Path,
     name: str,
-    what: str,
-    paths: tuple[Path | None, Path | None],
+    train_names: tuple[str, ...],
+    test_names: tuple[str, ...],
     read: Callable[[Path], LabelledImages],
     issues: IssueLog,
 ) -> RawDomain | None:
-    train, test = paths
+    """Training and test images from one file each."""
+    train, test = find_file(root, train_names), find_file(root, test_names)
+    what = f"{train_names[-1]} and {test_names[-1]}"
     if train is None or test is None:
         return _report_missing(name, what, issues)
     parts = [issues.try_read(f"{name} as {what}", read, path) for path in (train, test)]
@@ -136,14 +138,14 @@ def _read_two_files(
 
 
 def _read_one_file(
-    root: Path, name: str, formats: tuple[tuple[str, Callable[[Path], TrainTestImages]], ...], issues: IssueLog
+    root: Path, name: str, formats: dict[str, Callable[[Path], TrainTestImages]], issues: IssueLog
 ) -> RawDomain | None:
     """Training and test images from one file, in the first format of which there is a file."""
-    for pattern, read in formats:
+    for pattern, read in formats.items():
         path = find_file(root, (pattern,), prefer=name)
         if path is not None:
             parts = issues.try_read(f"{name} as {pattern}", read, path)
-            return None if parts is None else concat_train_test(parts[0], parts[1], (path,), issues)
+            return None if parts is None else concat_train_test(*parts, (path,), issues)
     return _report_missing(name, "its files in one of their formats", issues)
 
 

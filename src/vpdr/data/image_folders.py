@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vpdr.data.files import MAX_DEPTH, IssueLog, RawDomain, find_directory, is_visible
 from vpdr.data.images import ImageFiles
-from vpdr.data.spec import BenchmarkSpec, DomainSpec
+from vpdr.data.spec import MAX_DEPTH, BenchmarkSpec, DomainSpec, IssueLog, RawDomain, is_visible
 from vpdr.data.split import SplitConfig
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff")
@@ -19,17 +18,14 @@ INTERMEDIATE_DIRECTORIES = ("train", "test", "val", "valid", "validation", "cros
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolderReader:
-    """Reads `domain/class/*` below any directory; names are compared without case, blanks and hyphens.
-
-    Rows are ordered by class and file name, so that a split means the same images in every layout.
-    """
+    """Reads `domain/class/*` below any directory; names are compared without case, blanks and hyphens."""
 
     domains: Mapping[str, Sequence[str]]  # each name with its aliases
     classes: Mapping[str, Sequence[str]]
 
     def __call__(self, root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
         """One domain; None and an error if it is missing."""
-        names = _canonical_names({domain: self.domains[domain]})
+        names = (domain, *self.domains[domain])
         directories = _domain_directories(root, names)
         if not directories:
             issues.error(
@@ -37,42 +33,35 @@ class ImageFolderReader:
                 "download it, or name the domains to go without it"
             )
             return None
-        class_names, files = _canonical_names(self.classes), []
+        return read_class_directories(domain, [directories], self.classes, issues)
+
+
+def read_class_directories(
+    what: str, parts: Sequence[Sequence[Path]], classes: Mapping[str, Sequence[str]], issues: IssueLog
+) -> RawDomain | None:
+    """The images of all class directories; a second part is the official test set.
+
+    Rows are ordered by part, class and file name, so that a split means the same images in every layout.
+    """
+    class_names = {alias: name for name, aliases in classes.items() for alias in (name, *aliases)}
+    labels = {name: label for label, name in enumerate(classes)}
+    rows = []
+    for part, directories in enumerate(parts):
         for directory in directories:
-            files += _collect_images(directory, class_names, issues)
-        labels = {name: label for label, name in enumerate(self.classes)}
-        rows = [(labels[name], path) for name, path in files]
-        rows.sort(key=lambda row: (row[0], row[1].name, str(row[1])))
-        return _make_raw_domain(rows, domain, issues)
-
-
-def read_train_test_directories(
-    root: Path, parts: tuple[str, str], classes: Sequence[str], issues: IssueLog
-) -> RawDomain | None:
-    """Reads `train/class/*` and `test/class/*`, with the names of both in `parts`; None if one is missing."""
-    directories = [find_directory(root, part) for part in parts]
-    class_names, rows, test_size = {name: name for name in classes}, [], 0
-    for number, directory in enumerate(directories):
-        if directory is None:
-            return None
-        files = _collect_images(directory, class_names, issues)
-        rows += [(number, classes.index(name), path.name, path) for name, path in files]
-        test_size = len(files)
+            files = _collect_images(directory, class_names, issues)
+            rows += [(part, labels[name], path.name, str(path), path) for name, path in files]
     rows.sort()
-    return _make_raw_domain([(label, path) for _, label, _, path in rows], parts[0], issues, test_size=test_size)
-
-
-def _make_raw_domain(
-    rows: list[tuple[int, Path]], what: str, issues: IssueLog, *, test_size: int | None = None
-) -> RawDomain | None:
     if not rows:
         issues.error(f"{what}: expected images in its class directories, found none; download them again")
         return None
-    labels = np.array([label for label, _ in rows], dtype=np.int64)
-    return RawDomain(labels=labels, content=ImageFiles([path for _, path in rows]), test_size=test_size)
+    return RawDomain(
+        labels=np.array([label for _, label, *_ in rows], dtype=np.int64),
+        content=ImageFiles([path for *_, path in rows]),
+        test_size=sum(part for part, *_ in rows) if len(parts) > 1 else None,
+    )
 
 
-def _domain_directories(root: Path, names: Mapping[str, str], depth: int = 0) -> list[Path]:
+def _domain_directories(root: Path, names: Sequence[str], depth: int = 0) -> list[Path]:
     """All directories of a domain; one inside another is not listed again."""
     directories = []
     for directory in _subdirectories(root):
@@ -115,11 +104,6 @@ def _image_files(directory: Path, issues: IssueLog) -> list[Path]:
 
 def _subdirectories(directory: Path) -> list[Path]:
     return [path for path in sorted(directory.iterdir()) if is_visible(path.name) and path.is_dir()]
-
-
-def _canonical_names(names: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Every name and alias with the name that it stands for."""
-    return {alias: name for name, aliases in names.items() for alias in (name, *aliases)}
 
 
 def _normalise_name(name: str) -> str:

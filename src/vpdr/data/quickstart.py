@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64, UInt8
+from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional as F
@@ -48,34 +49,30 @@ _MAX_BRIGHTNESS = 110
 _VARIATION = 40
 _GRAIN = 4
 
-Field = Float[np.ndarray, "h w"]
+RgbImages = UInt8[np.ndarray, "n h w 3"]
+Labels = Int64[np.ndarray, " n"]
 
 
 def load_quickstart(samples: int | None = None) -> Benchmark:
-    """The quickstart benchmark, the same on every call.
+    """Four image domains of ten classes, the same on every call; `samples` limits each domain, stratified.
 
     `mnist` and `textured` consist of different halves of the same 5,000 real MNIST digits; `optical` is
     scikit-learn's set of scanned digits; `printed` is drawn with the fonts that come with matplotlib. The
     images are cached on disk, since drawing them takes seconds.
-
-    Args:
-        samples: the number of samples of each domain, stratified by class; None for all.
-
-    Returns:
-        Four image domains of ten classes.
-
-    Raises:
-        InvalidInput: a package with the data is not installed.
-        DamagedFile: the file with the MNIST digits is damaged.
     """
-    name = cache_key("quickstart", IMAGES_VERSION, samples, *_package_versions())
-    path = default_cache_dir() / f"{name}.pictures"
+    for package in ("mlxtend", "matplotlib"):
+        _package_dir(package)
+    versions = (metadata.version(name) for name in ("mlxtend", "matplotlib", "pillow", "scikit-learn"))
+    path = default_cache_dir() / f"{cache_key('quickstart', IMAGES_VERSION, samples, *versions)}.pictures"
     arrays = load_arrays(path)
     if arrays is None:
         arrays = {}
-        for domain in _make_domains():
-            subset = domain if samples is None else _limit_samples(domain, samples)
-            arrays |= {f"{domain.name}.images": subset.images, f"{domain.name}.labels": subset.labels}
+        for name, (images, labels) in _make_domains().items():
+            if samples is not None:
+                rng = _STREAMS.generator("samples", client=name)
+                rows = stratified_subset(labels, np.arange(len(labels)), min(samples, len(labels)), rng)
+                images, labels = images[rows], labels[rows]
+            arrays |= {f"{name}.images": images, f"{name}.labels": labels}
         save_arrays(path, arrays)
     return Benchmark(
         name="quickstart",
@@ -88,38 +85,38 @@ def load_quickstart(samples: int | None = None) -> Benchmark:
     )
 
 
-def _package_versions() -> tuple[str, ...]:
-    """The versions of the packages that the images depend on; a missing one is an error."""
-    for package in ("mlxtend", "matplotlib"):
-        _package_dir(package)
-    return tuple(metadata.version(name) for name in ("mlxtend", "matplotlib", "pillow", "scikit-learn"))
+def _package_dir(package: str) -> Path:
+    """The directory of a package, without importing it: only its files are needed."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise InvalidInput(f"the quickstart data need the package {package}, found none; run pip install 'vpdr[demo]'")
+    return Path(spec.origin).parent
 
 
-def _make_domains() -> tuple[ImageDomain, ...]:
-    """All four domains, with all their samples."""
+def _make_domains() -> dict[str, tuple[RgbImages, Labels]]:
+    """All samples of all four domains."""
+    from sklearn.datasets import load_digits
+
     digits, labels = _load_mnist()
     rows = np.arange(len(labels))
     plain = stratified_subset(labels, rows, 0.5, _STREAMS.generator("halves"))
-    textured = np.setdiff1d(rows, plain)
-    font_dir = _package_dir("matplotlib") / "mpl-data" / "fonts" / "ttf"
-    printed_images, printed_labels = printed_digits(
-        _PRINTED_COUNT, IMAGE_SIZE, font_dir, numpy_generator(_STREAMS.generator("printed"))
-    )
-    return (
-        ImageDomain(name="mnist", images=_to_rgb(digits[plain]), labels=labels[plain]),
-        _load_optical(),
-        ImageDomain(name="textured", images=_blend_with_textures(digits[textured]), labels=labels[textured]),
-        ImageDomain(name="printed", images=printed_images, labels=printed_labels),
-    )
+    rest = np.setdiff1d(rows, plain)
+    # The difference between a texture and the digit: strokes appear in inverted colour.
+    textures = make_textures(len(rest), IMAGE_SIZE, numpy_generator(_STREAMS.generator("textures")))
+    textured = np.abs(textures.astype(np.int16) - digits[rest][..., None]).astype(np.uint8)
+    scanned = load_digits()
+    small = torch.from_numpy(scanned.images).float()[:, None] * (255 / 16)
+    large = F.interpolate(small, (IMAGE_SIZE, IMAGE_SIZE), mode="bicubic").clamp(0, 255).round()
+    optical = large[:, 0].numpy().astype(np.uint8)
+    return {
+        "mnist": (_to_rgb(digits[plain]), labels[plain]),
+        "optical": (_to_rgb(optical), scanned.target.astype(np.int64)),
+        "textured": (textured, labels[rest]),
+        "printed": _print_digits(numpy_generator(_STREAMS.generator("printed"))),
+    }
 
 
-def _limit_samples(domain: ImageDomain, samples: int) -> ImageDomain:
-    rng = _STREAMS.generator("samples", client=domain.name)
-    rows = stratified_subset(domain.labels, np.arange(len(domain)), min(samples, len(domain)), rng)
-    return domain.take(rows)
-
-
-def _load_mnist() -> tuple[UInt8[np.ndarray, "n 32 32"], Int64[np.ndarray, " n"]]:
+def _load_mnist() -> tuple[UInt8[np.ndarray, "n 32 32"], Labels]:
     """The digits with a black margin; parsed here, since the package's own reader is far slower."""
     path = _package_dir("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
     try:
@@ -138,112 +135,66 @@ def _load_mnist() -> tuple[UInt8[np.ndarray, "n 32 32"], Int64[np.ndarray, " n"]
     return np.pad(digits, ((0, 0), (margin, margin), (margin, margin))), table[:, -1]
 
 
-def _load_optical() -> ImageDomain:
-    from sklearn.datasets import load_digits
-
-    scanned = load_digits()
-    small = torch.from_numpy(scanned.images).float()[:, None] * (255 / 16)
-    large = F.interpolate(small, (IMAGE_SIZE, IMAGE_SIZE), mode="bicubic").clamp(0, 255).round()
-    images = large[:, 0].numpy().astype(np.uint8)
-    return ImageDomain(name="optical", images=_to_rgb(images), labels=scanned.target.astype(np.int64))
-
-
-def _blend_with_textures(digits: UInt8[np.ndarray, "n h w"]) -> UInt8[np.ndarray, "n h w 3"]:
-    """The difference between a texture and the digit: strokes appear in inverted colour."""
-    textures = make_textures(len(digits), IMAGE_SIZE, numpy_generator(_STREAMS.generator("textures")))
-    blend: UInt8[np.ndarray, "n h w 3"] = np.abs(textures.astype(np.int16) - digits[..., None]).astype(np.uint8)
-    return blend
-
-
-def _to_rgb(grey: UInt8[np.ndarray, "n h w"]) -> UInt8[np.ndarray, "n h w 3"]:
+def _to_rgb(grey: UInt8[np.ndarray, "n h w"]) -> RgbImages:
     return np.repeat(grey[..., None], 3, axis=-1)
 
 
-def _package_dir(package: str) -> Path:
-    """The directory of a package, without importing it: only its files are needed."""
-    spec = find_spec(package)
-    if spec is None or spec.origin is None:
-        raise InvalidInput(f"the quickstart data need the package {package}, found none; run pip install 'vpdr[demo]'")
-    return Path(spec.origin).parent
-
-
-def printed_digits(
-    count: int, size: int, font_dir: Path, rng: np.random.Generator
-) -> tuple[UInt8[np.ndarray, "n h w 3"], Int64[np.ndarray, " n"]]:
+def _print_digits(rng: np.random.Generator) -> tuple[RgbImages, Labels]:
     """Images of digits in random fonts, colours, positions, sizes and angles, and their balanced labels."""
-    labels = np.arange(count, dtype=np.int64) % 10
+    font_dir = _package_dir("matplotlib") / "mpl-data" / "fonts" / "ttf"
+    labels = np.arange(_PRINTED_COUNT, dtype=np.int64) % NUM_CLASSES
     paths = [font_dir / f"{name}.ttf" for name in FONT_NAMES]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise InvalidInput(f"expected the font {missing[0]} in {font_dir}, found none; run pip install 'vpdr[demo]'")
-    fonts = rng.integers(len(paths), size=count)
-    images = [_draw_digit(str(label), paths[font], size, rng) for label, font in zip(labels, fonts, strict=True)]
+    fonts = rng.integers(len(paths), size=len(labels))
+    images = [_draw_digit(str(label), paths[font], rng) for label, font in zip(labels, fonts, strict=True)]
     return np.stack(images), labels
 
 
-def _draw_digit(text: str, path: Path, size: int, rng: np.random.Generator) -> UInt8[np.ndarray, "h w 3"]:
-    """One digit, drawn large and then reduced so that its edges are smooth."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    large = size * _OVERSAMPLING
+def _draw_digit(text: str, path: Path, rng: np.random.Generator) -> UInt8[np.ndarray, "h w 3"]:
+    """One digit, drawn large and then reduced so that its edges are smooth; the paper is darker than the ink."""
+    large = IMAGE_SIZE * _OVERSAMPLING
     font = ImageFont.truetype(str(path), int(large * rng.uniform(0.55, 0.95)))
     mask = Image.new("L", (large, large))
     centre = large / 2 + rng.uniform(-0.1, 0.1, size=2) * large
     ImageDraw.Draw(mask).text((centre[0], centre[1]), text, fill=255, font=font, anchor="mm")
     mask = mask.rotate(rng.uniform(-20, 20), resample=Image.Resampling.BILINEAR)
-    mask = mask.resize((size, size), Image.Resampling.BOX)
-    ink, paper = _draw_colours(rng)
+    mask = mask.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BOX)
+    while True:  # until the contrast is high enough
+        ink, paper = rng.uniform(0, 255, size=(2, 3))
+        if ink.mean() - paper.mean() >= _MIN_CONTRAST:
+            break
     alpha = np.asarray(mask, dtype=np.float64)[..., None] / 255
     image: UInt8[np.ndarray, "h w 3"] = (ink * alpha + paper * (1 - alpha)).round().astype(np.uint8)
     return image
 
 
-def _draw_colours(rng: np.random.Generator) -> Float[np.ndarray, "2 3"]:
-    """The colours of the ink and of a darker paper, drawn again until the contrast is high enough."""
-    while True:
-        pair = rng.uniform(0, 255, size=(2, 3))
-        if pair[0].mean() - pair[1].mean() >= _MIN_CONTRAST:
-            return pair
-
-
-def make_textures(count: int, size: int, rng: np.random.Generator) -> UInt8[np.ndarray, "n h w 3"]:
+def make_textures(count: int, size: int, rng: np.random.Generator) -> RgbImages:
     """`count` textures of clouds, stripes or blobs: a field in [0, 1] mixes two variations of one colour."""
-    kinds = rng.integers(len(_FIELD_MAKERS), size=count)
-    fields = np.stack([_FIELD_MAKERS[kind](size, rng) for kind in kinds])[..., None]
+    kinds = rng.integers(3, size=count)
+    fields = np.stack([_texture_field(kind, size, rng) for kind in kinds.tolist()])[..., None]
     colour = rng.uniform(0, _MAX_BRIGHTNESS, size=(count, 1, 1, 3))
     first, second = colour + rng.uniform(-_VARIATION, _VARIATION, size=(2, count, 1, 1, 3))
     grain = rng.normal(0, _GRAIN, size=(count, size, size, 3))
     mixed = first * fields + second * (1 - fields) + grain
-    images: UInt8[np.ndarray, "n h w 3"] = np.clip(mixed, 0, 255).astype(np.uint8)
+    images: RgbImages = np.clip(mixed, 0, 255).astype(np.uint8)
     return images
 
 
-def _cloud_field(size: int, rng: np.random.Generator) -> Field:
-    noise = _smooth(rng.normal(size=(size, size)), rng.uniform(1.0, 3.0))
-    low, high = noise.min(), noise.max()
-    field: Field = (noise - low) / (high - low)
+def _texture_field(kind: int, size: int, rng: np.random.Generator) -> Float[np.ndarray, "h w"]:
+    if kind == 1:  # stripes
+        rows, columns = np.mgrid[:size, :size]
+        angle, period, phase = rng.uniform(0, np.pi), rng.uniform(4, 12), rng.uniform(0, 2 * np.pi)
+        across = rows * np.sin(angle) + columns * np.cos(angle)
+        field: Float[np.ndarray, "h w"] = 0.5 + 0.5 * np.sin(2 * np.pi * across / period + phase)
+    elif kind == 0:  # clouds
+        noise = gaussian_filter(rng.normal(size=(size, size)), sigma=rng.uniform(1.0, 3.0), mode="wrap")
+        field = (noise - noise.min()) / (noise.max() - noise.min())
+    else:  # blobs
+        noise = gaussian_filter(rng.normal(size=(size, size)), sigma=rng.uniform(1.5, 2.5), mode="wrap")
+        field = gaussian_filter((noise > 0).astype(np.float64), sigma=0.6, mode="wrap")
     return field
-
-
-def _stripe_field(size: int, rng: np.random.Generator) -> Field:
-    rows, columns = np.mgrid[:size, :size]
-    angle, period, phase = rng.uniform(0, np.pi), rng.uniform(4, 12), rng.uniform(0, 2 * np.pi)
-    across = rows * np.sin(angle) + columns * np.cos(angle)
-    field: Field = 0.5 + 0.5 * np.sin(2 * np.pi * across / period + phase)
-    return field
-
-
-def _blob_field(size: int, rng: np.random.Generator) -> Field:
-    noise = _smooth(rng.normal(size=(size, size)), rng.uniform(1.5, 2.5))
-    return _smooth((noise > 0).astype(np.float64), 0.6)
-
-
-def _smooth(field: Field, sigma: float) -> Field:
-    smoothed: Field = gaussian_filter(field, sigma=sigma, mode="wrap")
-    return smoothed
-
-
-_FIELD_MAKERS = (_cloud_field, _stripe_field, _blob_field)
 
 
 # Gaussian blobs: labelled features for tests and documentation, drawn in a millisecond.
@@ -267,20 +218,8 @@ def make_blobs(
     """Gaussian features around class centres, shifted by one vector for each client.
 
     The class centres are the same for all clients; samples have unit variance around their shifted centre.
-
-    Args:
-        clients: the number of clients.
-        classes: the number of classes.
-        dim: the dimension of the features.
-        samples_per_class: the number of training samples of each class, and as many for testing.
-        streams: the random streams to draw from.
-        shift: the standard deviation of each entry of a client's shift.
-
-    Returns:
-        The samples of each client.
-
-    Raises:
-        InvalidInput: a number is zero.
+    `shift` is the standard deviation of each entry of a client's shift. There are as many test samples as
+    training samples.
 
     >>> first, second = make_blobs(2, classes=3, dim=4, samples_per_class=5, streams=Streams(0))
     >>> first.train_x.shape

