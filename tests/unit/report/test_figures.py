@@ -38,7 +38,7 @@ def test_members_of_a_family_share_a_colour() -> None:
     assert [style.family for style in styles.values()] == ["igpp", "vpp-random", "fed2", ""]
 
 
-def test_the_standings_show_intervals_and_the_baseline() -> None:
+def test_final_accuracy_shows_intervals_and_the_baseline() -> None:
     figure = plot_final_accuracy(summary(trial())["apart"], "local", STYLES)
     own, everything, _ = figure.axes
     assert own.get_title() == "own classes"
@@ -54,7 +54,7 @@ def test_a_metric_that_no_run_has_gets_no_panel() -> None:
     assert len(plot_final_accuracy(summary(runs)[""], "local", STYLES).axes) == 2
 
 
-def test_curves_follow_the_records() -> None:
+def test_values_of_curves() -> None:
     runs = group_by_setting(trial())["apart"]
     curves = [accuracy_curve(each, "all.framework") for each in runs["local"]]
     assert curves[1].rounds == (1, 2)
@@ -64,7 +64,7 @@ def test_curves_follow_the_records() -> None:
     assert final_accuracy_by_client(runs["vpdr-1"], "own") == pytest.approx({"north": 51, "south": 51})
 
 
-def test_spending_ends_at_the_budget_and_is_unknown_without_noise() -> None:
+def test_epsilon_ends_at_the_budget_and_is_unknown_without_noise() -> None:
     assert epsilon_curve([record(0, 0.5, statement=privacy(epsilon=8))]).values == (0, 8, 8)
     assert epsilon_curve([record(0, 0.5, statement=OPEN)]).rounds == ()
     assert budget_curves({"local": [record(0, 0.5, statement=NOTHING)]}) == {}
@@ -96,7 +96,7 @@ def test_svg_is_text_with_ids_of_its_own_and_no_date() -> None:
     assert "<image" not in first
 
 
-def test_drawing_leaves_no_trace_in_the_users_settings() -> None:
+def test_drawing_does_not_change_the_users_settings() -> None:
     before = dict(matplotlib.rcParams)
     runs = group_by_setting(trial())["apart"]
     inline_svg(plot_noise_to_signal(runs, STYLES), "n", "n")

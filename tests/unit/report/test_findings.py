@@ -5,7 +5,7 @@ from vpdr.report.findings import NO_DIFFERENCE, finding_sentences, headline
 from vpdr.report.stats import ALL_CLASSES, NEAREST_PROTOTYPE, interval, paired_difference, same_scopes, sign_of_interval
 
 
-def test_the_verdict_is_about_zero() -> None:
+def test_the_sign_of_an_interval() -> None:
     assert sign_of_interval(interval([0.1, 0.11, 0.12])) == 1
     assert sign_of_interval(interval([-0.1, -0.11, -0.12])) == -1
     assert sign_of_interval(interval([-0.1, 0.11, 0.12])) == 0
@@ -38,7 +38,7 @@ def test_the_headline_counts_private_methods_and_names_the_better() -> None:
     assert "with the nearest shared prototype, 1 of 4 comparisons came out better (strict-8 in apart)" in text
 
 
-def test_one_seed_claims_nothing() -> None:
+def test_with_one_seed_no_difference_is_claimed() -> None:
     runs = [run for run in trial() if run[2]["seed"] == 0]
     assert "none is claimed" in headline(summary(runs), "local")
     sentences = list(finding_sentences(summary(runs)["apart"], "local"))
@@ -62,7 +62,7 @@ def test_only_shared_seeds_are_paired() -> None:
     assert paired_difference(setting, "local", "local", ALL_CLASSES) is None
 
 
-def test_noise_and_selection_are_put_in_words() -> None:
+def test_sentences_on_noise_and_selection() -> None:
     sentences = list(finding_sentences(summary(trial())["apart"], "local"))
     assert "The noise is stronger than the released signal (ratio above 1) for vpdr-1 (4)." in sentences
     assert (

@@ -1,4 +1,4 @@
-"""Tables: what people read, and the raw numbers behind it."""
+"""Tables: their texts, and the raw numbers behind them."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ SHOWN = (
 )
 
 
-def test_the_golden_table() -> None:
+def test_the_columns_and_texts_of_a_comparison() -> None:
     table = comparison_table(summary(trial())["apart"], "local")
     assert table.select_columns(SHOWN).to_markdown() == (
         "| Method | ε budget | Guarantee | Own classes, % | All classes, % | Nearest prototype, % "
@@ -30,7 +30,7 @@ def test_the_golden_table() -> None:
     )
 
 
-def test_the_nearest_prototype_is_held_against_the_baseline_predictor() -> None:
+def test_the_nearest_prototype_is_compared_with_the_baseline_predictor() -> None:
     table = comparison_table(summary(trial())["apart"], "local")
     column = [column.key for column in table.columns].index("difference.all.nearest_cosine")
     assert [row[column].text for row in table.rows] == [
@@ -108,7 +108,7 @@ def test_a_pipe_in_a_name_does_not_break_the_markdown() -> None:
     assert line.startswith("| a\\|b |")
 
 
-def test_numbers_as_people_read_them() -> None:
+def test_texts_of_numbers() -> None:
     assert [three_digits(x) for x in (None, float("inf"), 8e-14, 0.7279, 13.04, 13059.1)] == [
         *("—", "—", "0", "0.728", "13", "13,059")
     ]

@@ -1,4 +1,4 @@
-"""The comparison on a terminal: nothing is broken over lines, and what has no room is named."""
+"""The comparison on a terminal: a method has one line, and omitted columns are named."""
 
 import pytest
 
@@ -36,17 +36,17 @@ def test_each_method_has_one_line(width: int, capsys, monkeypatch, tmp_path) -> 
 
 
 @pytest.mark.parametrize(("width", "omitted"), [(120, ""), (100, "relMSE"), (80, "own, nearest, relMSE")])
-def test_what_has_no_room_is_named(width: int, omitted: str, capsys, monkeypatch, tmp_path) -> None:
+def test_omitted_columns_are_named(width: int, omitted: str, capsys, monkeypatch, tmp_path) -> None:
     lines = printed_lines(width, capsys, monkeypatch, tmp_path)
     assert lines[3] == (f"no room for: {omitted} (the report has all)" if omitted else "")
 
 
-def test_what_matters_most_stays(capsys, monkeypatch, tmp_path) -> None:
+def test_the_most_important_columns_are_kept(capsys, monkeypatch, tmp_path) -> None:
     lines = printed_lines(20, capsys, monkeypatch, tmp_path)
     assert lines[0] == "method         "[: len(LONG)].rstrip().ljust(len(LONG))
     wide = printed_lines(80, capsys, monkeypatch, tmp_path)
     assert wide[0].split() == ["method", "ε", "guarantee", "all", "fused", "all", "−", "local"]
 
 
-def test_the_title_of_a_setting_stays(capsys, monkeypatch, tmp_path) -> None:
+def test_the_title_of_a_setting_is_printed(capsys, monkeypatch, tmp_path) -> None:
     assert printed_lines(80, capsys, monkeypatch, tmp_path, "domains")[0].strip() == "domains"

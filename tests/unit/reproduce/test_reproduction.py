@@ -34,7 +34,7 @@ def ablation(tmp_path_factory) -> Path:
     return out
 
 
-def test_an_ablation_leaves_a_page_and_the_whole_grid(ablation: Path) -> None:
+def test_an_ablation_writes_a_page_and_the_whole_grid(ablation: Path) -> None:
     directory = ablation / "ablation-smoke"
     assert {path.name for path in directory.iterdir()} == {
         f"ablation.{kind}" for kind in ("md", "csv", "json", "png", "svg")
@@ -49,7 +49,7 @@ def test_an_ablation_leaves_a_page_and_the_whole_grid(ablation: Path) -> None:
 
 
 @pytest.mark.usefixtures("wide_console")
-def test_what_is_done_is_not_run_again(ablation: Path, capsys) -> None:
+def test_finished_runs_are_not_repeated(ablation: Path, capsys) -> None:
     before = record_times(ablation)
     assert len(before) % 2 == 1  # two values of R for each method but local; both data sets share their runs
     assert reproduce("ablation", "--smoke", "--seeds", "0", "--out", str(ablation)) == 0
@@ -60,7 +60,7 @@ def test_what_is_done_is_not_run_again(ablation: Path, capsys) -> None:
     assert record_times(ablation) == before
 
 
-def test_the_list_says_what_is_done(ablation: Path, capsys) -> None:
+def test_the_list_shows_the_state_of_studies_and_runs(ablation: Path, capsys) -> None:
     assert main(["list", str(ablation), "--json"]) == 0
     listing = json.loads(capsys.readouterr().out)
     states = {(study["id"], study["smoke"]): study["state"] for study in listing["ids"]}

@@ -65,7 +65,7 @@ def outline(trial_page: str) -> Outline:
     return Outline(trial_page)
 
 
-def test_the_page_is_whole(trial_page: str, outline: Outline) -> None:
+def test_elements_ids_and_links_of_the_page(trial_page: str, outline: Outline) -> None:
     assert outline.tags["h1"] == outline.tags["main"] == outline.tags["title"] == 1
     assert outline.tags["table"] == 3
     assert outline.tags["svg"] == outline.tags["figure"] == 6 + 5 + 1
@@ -107,7 +107,7 @@ def test_the_page_says_how_to_run_it_again(outline: Outline) -> None:
     assert "Differs from local: mechanism.kind = conditional." in outline.text
 
 
-def test_what_has_no_finite_ratio_is_counted(outline: Outline) -> None:
+def test_infinite_ratios_are_counted_on_the_page(outline: Outline) -> None:
     assert "left out of its mean: strict-8 12 of 12." in outline.text
     assert "infinite in 12 of 12 releases" in outline.text
 
@@ -159,7 +159,7 @@ def test_a_single_run_has_its_own_page(statement: dict[str, Any]) -> None:
     assert ("gaussian multiplier 8.25" in outline.text) is any(statement["releases"].values())
 
 
-def test_a_sweep_stays_small() -> None:
+def test_the_page_of_a_large_comparison_is_small() -> None:
     names = ["local", *(f"{kind}-{epsilon}" for kind in ("igpp", "vpdr", "random", "strict") for epsilon in (1, 8))]
     runs = [
         (setting, name, record(seed, 0.5, 0.3 + seed / 50, nearest=0.2, rounds=20))

@@ -136,7 +136,7 @@ class CrashingJob(Job):
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_ends_no_other_run(tmp_path: Path) -> None:
+def test_a_crashed_worker_does_not_stop_other_runs(tmp_path: Path) -> None:
     jobs = make_reproduction(tmp_path).jobs
     crashing = CrashingJob("", "crashing", jobs[0].config, tmp_path / "crashing")
     results = list(sweep([crashing, *jobs], workers=2, resume=True, keep_going=True))
