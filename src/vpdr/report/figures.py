@@ -17,8 +17,8 @@ from vpdr.report.format import DASH, METRIC_PHRASES, METRIC_TITLES, join_and, me
 from vpdr.report.stats import Curve, RecordsByMethod, accuracy_curve, mean_curve
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes as Axes
-    from matplotlib.figure import Figure as Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 TEXT_COLOUR, FONT = "#333333", "DejaVu Sans"
