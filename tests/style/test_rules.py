@@ -210,8 +210,8 @@ def test_random_numbers_are_drawn_in_few_places() -> None:
         "audits/auditor.py": {"randn"},  # planted data
         "data/quickstart.py": {"randn"},
         "encoder/personal.py": {"bernoulli_"},
-        "federation/server.py": {"rand"},
-        "frameworks/server_optim.py": {"rand", "bernoulli_"},
+        "federation/builder.py": {"rand"},
+        "frameworks/training.py": {"rand", "bernoulli_"},
         "frameworks/fedtgp.py": {"randn"},
     }
     found = {path: names - allowed.get(path, set()) for path, names in calls(drawing).items()}

@@ -1,6 +1,7 @@
 """From a config to a federation: clients with their releases and ledgers, and the server."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,77 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.client import Client, Model, ReleaseConfig, TrainConfig
-from vpdr.config import RunConfig
-from vpdr.config.rules import guarantee_level, make_framework, make_regulariser, release_encoder
+from vpdr.config import RunConfig, rules
 from vpdr.data.split import Split
 from vpdr.encoder.personal import AdapterConfig, make_encoder, make_head
 from vpdr.federation.benchmarks import ClientSetup, load_clients
-from vpdr.federation.server import Server
-from vpdr.frameworks import Framework
+from vpdr.frameworks import Framework, FrameworkState, ServerContext
 from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, ReleaseNoise, split_budget_with_training
 from vpdr.privacy import Adjacency, Budget, GuaranteeLevel, Ledger, NoiseOrigin, open_file_ledger
 from vpdr.prototypes import SUMMARISERS, ClassMeans, SummariserConfig
 from vpdr.rng import Streams
-from vpdr.types import ProgressCallback, no_progress
+from vpdr.types import ProgressCallback, Prototypes, no_progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Server:
+    """The server: it knows the config, the clients' names and public weights; it has no data and no models.
+
+    Guarantee: a broadcast is computed from uploads and public numbers only, so it costs no privacy.
+
+    Args:
+        config: the config of the run.
+        framework: how uploads are aggregated.
+        names: the clients' names, sorted.
+        classes: the public number of classes.
+        weights: the weight of each client in each class; row i belongs to names[i].
+
+    >>> from vpdr.config import RunConfig
+    >>> from vpdr.federation import build
+    >>> server = build(RunConfig.from_dict({"benchmark": {"kind": "synthetic"}, "model": {"dim": 8}})).server
+    >>> server.sample_participants(1) == list(server.names)
+    True
+    """
+
+    config: RunConfig
+    framework: Framework[Any]
+    names: tuple[str, ...]
+    classes: int
+    weights: Float[Tensor, "m c"]
+
+    def init_state(self) -> FrameworkState:
+        """The framework's state before the first round."""
+        return self.framework.init_state(self.context(0, self.names))
+
+    def sample_participants(self, round: int) -> list[str]:
+        """The clients of a round: by the schedule if there is one, else drawn from seed and round alone."""
+        section = self.config.participation
+        if section.schedule:
+            return [name for name in self.names if round in section.schedule.get(name, ())]
+        if section.fraction == 1 and section.dropout == 0:
+            return list(self.names)
+        rng, count = Streams(self.config.run.seed).generator("participation", round=round), len(self.names)
+        num_sampled = math.ceil(section.fraction * count - 1e-9)
+        sampled = set(torch.randperm(count, generator=rng)[:num_sampled].tolist())
+        fails = torch.rand(count, generator=rng) < section.dropout
+        return [name for row, name in enumerate(self.names) if row in sampled and not bool(fails[row])]
+
+    def aggregate(
+        self, uploads: Mapping[str, Prototypes], state: FrameworkState, round: int
+    ) -> tuple[Any, FrameworkState]:
+        """The broadcast of a round and the framework's new state, from the uploads by client."""
+        senders = [name for name in self.names if name in uploads]
+        return self.framework.aggregate([uploads[name] for name in senders], state, self.context(round, senders))
+
+    def context(self, round: int, senders: Sequence[str]) -> ServerContext:
+        """What the server may use besides the uploads of these clients."""
+        return ServerContext(
+            round=round,
+            classes=self.classes,
+            dim=self.config.model.dim,
+            streams=Streams(self.config.run.seed).fork("server"),
+            weights=self.weights[[self.names.index(name) for name in senders]],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +156,7 @@ class ClientFactory:
 
     def __init__(self, config: RunConfig, classes: int) -> None:
         self.config, self.classes, self.streams = config, classes, Streams(config.run.seed)
-        self.framework = make_framework(config, config.framework.kind)
+        self.framework = rules.make_framework(config, config.framework.kind)
         self.release_config = make_release_config(config, self.framework, classes, self.streams)
 
     def make_client(self, name: str, setup: ClientSetup) -> Client:
@@ -108,7 +168,7 @@ class ClientFactory:
             model=self._initial_model(setup),
             framework=self.framework,
             release_config=self.release_config,
-            regulariser_config=make_regulariser(self.config),
+            regulariser_config=rules.make_regulariser(self.config),
             ledger=make_ledger(self.config, name),
             train_config=TrainConfig(
                 classes=self.classes,
@@ -150,7 +210,7 @@ def make_release_config(config: RunConfig, framework: Framework[Any], classes: i
     return ReleaseConfig(
         mechanism=mechanism,
         summariser=summariser,
-        encoder_kind=release_encoder(config),
+        encoder_kind=rules.release_encoder(config),
         max_releases=config.releases,
         clip_norm=config.mechanism.clip_norm,
         make_noise=ReleaseNoise(None if config.release.noise == NoiseOrigin.SYSTEM else streams),
@@ -178,7 +238,7 @@ def make_mechanism(config: RunConfig, classes: int, streams: Streams) -> Mechani
 
 def make_ledger(config: RunConfig, client: str) -> Ledger:
     """A client's ledger; without a limit where the releases are not private."""
-    limited = guarantee_level(config) is not GuaranteeLevel.NONE
+    limited = rules.guarantee_level(config) is not GuaranteeLevel.NONE
     return Ledger(
         client=client,
         budget=Budget(config.budget.epsilon, config.budget.delta) if limited else None,

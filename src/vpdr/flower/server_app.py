@@ -19,7 +19,7 @@ from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.config.rules import make_framework
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.federation import builder
-from vpdr.federation.server import Server
+from vpdr.federation.builder import Server
 from vpdr.flower import messages
 from vpdr.flower.messages import ReplyMetadata, RoundReply, RoundRequest
 from vpdr.flower.owner import Refusal, RefusalCode

@@ -9,8 +9,8 @@ from vpdr.frameworks.fedproto import FedProto
 from vpdr.frameworks.fedtgp import FedTgp
 from vpdr.frameworks.fpl import Fpl
 from vpdr.frameworks.local import Local
-from vpdr.frameworks.losses import weighted_mean
 from vpdr.frameworks.mpft import Mpft
+from vpdr.frameworks.training import weighted_mean
 from vpdr.registry import Registry
 
 FRAMEWORKS: Registry[type[Framework[Any]]] = Registry(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vpdr.errors import InvalidInput
 from vpdr.frameworks.base import ServerContext
-from vpdr.frameworks.losses import MIN_VARIANCE, between_class_energy, class_reliability
+from vpdr.frameworks.training import MIN_VARIANCE, between_class_energy, class_reliability
 from vpdr.prototypes import blup, finch, sums_by_row
 from vpdr.types import Prototypes
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from vpdr.frameworks.aggregation import denoise_uploads, pool_uploads, with_reliability
 from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
-from vpdr.frameworks.losses import alignment_loss, cross_entropy
+from vpdr.frameworks.training import alignment_loss, cross_entropy
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import not_negative

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from vpdr.frameworks import aggregation, server_optim
+from vpdr.frameworks import aggregation, training
 from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
-from vpdr.frameworks.losses import alignment_loss, cross_entropy
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import not_negative, positive
@@ -38,8 +36,8 @@ class FedTgp(SinglePrototypeSet):
         """A random generator, and no uploaded class."""
         rng = context.streams.generator("fedtgp/start")
         generator = {"embedding": torch.randn(context.classes, context.dim, generator=rng)}
-        generator |= server_optim.init_linear("hidden", (context.dim, context.dim), rng)
-        generator |= server_optim.init_linear("out", (context.dim, context.dim), rng)
+        generator |= training.init_linear("hidden", (context.dim, context.dim), rng)
+        generator |= training.init_linear("out", (context.dim, context.dim), rng)
         return {"generator": generator, "seen": torch.zeros(context.classes, dtype=torch.bool)}
 
     def aggregate(
@@ -51,30 +49,30 @@ class FedTgp(SinglePrototypeSet):
         """
         denoised = aggregation.denoise_uploads(aggregation.pool_uploads(uploads, context), context.classes)
         prototypes = aggregation.to_float32_without_variances(denoised.prototypes)
-        generator = server_optim.with_grad(state["generator"])
+        generator = training.with_grad(state["generator"])
         if len(prototypes.labels):
             rng = context.streams.generator("fedtgp/shuffle", round=context.round)
             margin = adaptive_margin(prototypes, self.threshold)
             for _ in range(self.epochs):
-                for rows in server_optim.shuffled_batches(len(prototypes.labels), self.batch, rng):
+                for rows in training.shuffled_batches(len(prototypes.labels), self.batch, rng):
                     labels = prototypes.labels[rows]
                     distances = euclidean_distances(prototypes.vectors[rows], _generate_prototypes(generator))
-                    distances = distances + margin * F.one_hot(labels, context.classes)
-                    server_optim.sgd_step(generator, F.cross_entropy(-distances, labels), self.server_lr)
-        generator, uploaded = server_optim.detached(generator), state["seen"].index_fill(0, prototypes.labels, True)
+                    distances = distances + margin * nn.functional.one_hot(labels, context.classes)
+                    training.sgd_step(generator, nn.functional.cross_entropy(-distances, labels), self.server_lr)
+        generator, uploaded = training.detached(generator), state["seen"].index_fill(0, prototypes.labels, True)
         labels = uploaded.nonzero()[:, 0]
         generated = Prototypes(_generate_prototypes(generator)[labels], labels)
         new_state = {"generator": generator, "seen": uploaded}
         return aggregation.with_reliability(generated, denoised.class_prototypes), new_state
 
     def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
-        return {"task": cross_entropy(batch), "align": self.weight * alignment_loss(batch, broadcast)}
+        return {"task": training.cross_entropy(batch), "align": self.weight * training.alignment_loss(batch, broadcast)}
 
 
-def _generate_prototypes(generator: server_optim.Parameters) -> Float[Tensor, "c d"]:
+def _generate_prototypes(generator: training.Parameters) -> Float[Tensor, "c d"]:
     """One prototype for each class, uploaded or not."""
-    hidden = F.linear(generator["embedding"], generator["hidden.weight"], generator["hidden.bias"]).relu()
-    return F.linear(hidden, generator["out.weight"], generator["out.bias"])
+    hidden = nn.functional.linear(generator["embedding"], generator["hidden.weight"], generator["hidden.bias"]).relu()
+    return nn.functional.linear(hidden, generator["out.weight"], generator["out.bias"])
 
 
 def euclidean_distances(points: Float[Tensor, "p d"], targets: Float[Tensor, "c d"]) -> Float[Tensor, "p c"]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vpdr.frameworks import aggregation, base, losses
+from vpdr.frameworks import aggregation, base, training
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import not_negative, positive
@@ -54,18 +54,18 @@ class Fpl(base.Framework[FplBroadcast]):
         The contrast is minus the log probability of the own class's centroids together: one close centroid
         is enough.
         """
-        centroids, task = broadcast.centroids, losses.cross_entropy(batch)
+        centroids, task = broadcast.centroids, training.cross_entropy(batch)
         if len(centroids.labels):
-            logits = losses.cosine_similarity(batch.features, centroids.vectors) / self.temperature
-            log_prob = losses.log_positive_mass(logits, losses.same_class_mask(batch.labels, centroids))
-            reliability = losses.sample_reliability(batch, broadcast.unbiased)
-            contrast = losses.weighted_mean(-log_prob * reliability, batch.weights)
+            logits = training.cosine_similarity(batch.features, centroids.vectors) / self.temperature
+            log_prob = training.log_positive_mass(logits, training.same_class_mask(batch.labels, centroids))
+            reliability = training.sample_reliability(batch, broadcast.unbiased)
+            contrast = training.weighted_mean(-log_prob * reliability, batch.weights)
         else:
-            contrast = losses.zero_loss(batch)
+            contrast = training.zero_loss(batch)
         return {
             "task": task,
             "contrast": self.contrast_weight * contrast,
-            "align": self.pull_weight * losses.alignment_loss(batch, broadcast.unbiased),
+            "align": self.pull_weight * training.alignment_loss(batch, broadcast.unbiased),
         }
 
     def global_prototypes(self, broadcast: FplBroadcast) -> Prototypes | None:

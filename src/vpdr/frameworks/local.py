@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from vpdr.frameworks.base import Framework, FrameworkState, ServerContext
-from vpdr.frameworks.losses import cross_entropy
+from vpdr.frameworks.training import cross_entropy
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 

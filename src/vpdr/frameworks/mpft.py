@@ -6,13 +6,12 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from vpdr.errors import InvalidInput
-from vpdr.frameworks import aggregation, base, losses, server_optim
-from vpdr.frameworks.server_optim import AdamW, Parameters
+from vpdr.frameworks import aggregation, base, training
+from vpdr.frameworks.training import AdamW, Parameters
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
@@ -84,10 +83,10 @@ class Mpft(base.Framework[MpftBroadcast]):
         """An adapter that is the identity, a random head, and a fresh optimiser."""
         rng = context.streams.generator("mpft/start")
         width = max(1, context.dim // self.reduction)
-        model = {"down": server_optim.init_uniform(width, context.dim, fan_in=context.dim, rng=rng)}
+        model = {"down": training.init_uniform(width, context.dim, fan_in=context.dim, rng=rng)}
         model["up"] = torch.zeros(context.dim, width)
-        model |= server_optim.init_linear("hidden", (self.hidden, context.dim), rng)
-        model |= server_optim.init_linear("out", (context.classes, self.hidden), rng)
+        model |= training.init_linear("hidden", (self.hidden, context.dim), rng)
+        model |= training.init_linear("out", (context.classes, self.hidden), rng)
         return {"model": model, "optimiser": self._optimiser.init_state(model)}
 
     @property
@@ -109,7 +108,7 @@ class Mpft(base.Framework[MpftBroadcast]):
             return MpftBroadcast({}), state
         parameters = dict(state["model"])
         if denoised.class_prototypes.variances is not None:
-            reliability = losses.class_reliability(denoised.class_prototypes, context.classes)
+            reliability = training.class_reliability(denoised.class_prototypes, context.classes)
             parameters[_RELIABILITY_KEY] = reliability.float()
         return MpftBroadcast(parameters), state
 
@@ -118,23 +117,23 @@ class Mpft(base.Framework[MpftBroadcast]):
     ) -> base.FrameworkState:
         rng = context.streams.generator("mpft/train", round=context.round)
         model, optimiser_state = state["model"], state["optimiser"]
-        trained = server_optim.with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
+        trained = training.with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
         for _ in range(self.epochs):
-            for rows in server_optim.shuffled_batches(len(prototypes.labels), self.batch, rng):
+            for rows in training.shuffled_batches(len(prototypes.labels), self.batch, rng):
                 features = prototypes.vectors[rows]
                 if not head_only:
-                    mask = server_optim.dropout_mask((len(rows), len(trained["down"])), self.dropout, rng)
+                    mask = training.dropout_mask((len(rows), len(trained["down"])), self.dropout, rng)
                     features = apply_adapter(trained, features, mask)
-                mask = server_optim.dropout_mask((len(rows), len(trained["hidden.weight"])), self.dropout, rng)
-                loss = F.cross_entropy(head_logits(trained, features, mask), prototypes.labels[rows])
+                mask = training.dropout_mask((len(rows), len(trained["hidden.weight"])), self.dropout, rng)
+                loss = nn.functional.cross_entropy(head_logits(trained, features, mask), prototypes.labels[rows])
                 optimiser_state = self._optimiser.step(trained, loss, optimiser_state)
-        return {"model": {**model, **server_optim.detached(trained)}, "optimiser": optimiser_state}
+        return {"model": {**model, **training.detached(trained)}, "optimiser": optimiser_state}
 
     def losses(self, batch: TrainBatch, broadcast: MpftBroadcast) -> Losses:
         """Cross-entropy, and the divergence from the server's model on frozen features."""
         model = broadcast.parameters
         if not model:
-            return {"task": losses.cross_entropy(batch), "distil": losses.zero_loss(batch)}
+            return {"task": training.cross_entropy(batch), "distil": training.zero_loss(batch)}
         with torch.no_grad():
             teacher_logits = head_logits(model, apply_adapter(model, batch.frozen_features))
             teacher = (teacher_logits / self.temperature).log_softmax(dim=1)
@@ -143,8 +142,8 @@ class Mpft(base.Framework[MpftBroadcast]):
         if _RELIABILITY_KEY in model:
             divergence = divergence * model[_RELIABILITY_KEY][batch.labels]
         scale = self.weight * (self.temperature**2 if self.kd_tau2 else 1.0)
-        task = losses.cross_entropy(batch)
-        return {"task": task, "distil": scale * losses.weighted_mean(divergence, batch.weights)}
+        task = training.cross_entropy(batch)
+        return {"task": task, "distil": scale * training.weighted_mean(divergence, batch.weights)}
 
     def broadcast_logits(
         self, frozen_features: Float[Tensor, "b d"], broadcast: MpftBroadcast
@@ -183,13 +182,13 @@ def apply_adapter(
 ) -> Float[Tensor, "b d"]:
     """The residual adapter, row by row; the mask is dropout in training."""
     down, up = (model[name].to(features) for name in _ADAPTER_PARAMETERS)
-    return features + F.linear(F.linear(features, down).relu() * mask, up)
+    return features + nn.functional.linear(nn.functional.linear(features, down).relu() * mask, up)
 
 
 def head_logits(model: Parameters, features: Float[Tensor, "b d"], mask: Tensor | float = 1.0) -> Float[Tensor, "b c"]:
     """The head on adapter features; the mask is dropout in training."""
-    hidden = F.linear(features, model["hidden.weight"], model["hidden.bias"]).relu() * mask
-    return F.linear(hidden, model["out.weight"], model["out.bias"])
+    hidden = nn.functional.linear(features, model["hidden.weight"], model["hidden.bias"]).relu() * mask
+    return nn.functional.linear(hidden, model["out.weight"], model["out.bias"])
 
 
 def _to_adapter_space(upload: Prototypes, model: Parameters) -> Prototypes:

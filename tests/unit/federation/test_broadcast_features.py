@@ -95,7 +95,7 @@ def test_an_upload_that_is_sent_again_keeps_its_mark(tmp_path: Path, monkeypatch
 
     def after_round(state) -> None:
         if state.rounds_done == 1:
-            monkeypatch.setattr("vpdr.federation.server.Server.aggregate", crash)
+            monkeypatch.setattr("vpdr.federation.builder.Server.aggregate", crash)
 
     with pytest.raises(Crash):
         run_federation(config, out, options=RunOptions(on_round_end=[after_round], checkpoint_seconds=0.0))

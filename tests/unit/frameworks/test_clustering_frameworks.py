@@ -9,7 +9,7 @@ from vpdr.errors import InvalidInput
 from vpdr.frameworks import FedPcl, FedPlvm, Fpl
 from vpdr.frameworks.fedplvm import mean_positive_log_prob, signed_power
 from vpdr.frameworks.fpl import FplBroadcast
-from vpdr.frameworks.losses import log_positive_mass
+from vpdr.frameworks.training import log_positive_mass
 from vpdr.prototypes import FinchClusters
 from vpdr.regulariser import Dcr
 from vpdr.types import Prototypes, TrainBatch

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.unit.frameworks.framework_cases import rng
-from vpdr.frameworks.server_optim import AdamW, dropout_mask, shuffled_batches
+from vpdr.frameworks.training import AdamW, dropout_mask, shuffled_batches
 
 
 def test_batches_hold_every_row_once():
