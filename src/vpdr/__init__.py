@@ -9,18 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vpdr.errors import InvalidInput, VpdrError
-from vpdr.mechanisms import (
-    MECHANISMS,
-    Igpp,
-    NoPrivacy,
-    Rapp,
-    ReleaseContext,
-    ReleaseProjection,
-    SeededNoise,
-    SelectionConfig,
-    SystemNoise,
-    Vpp,
-)
+from vpdr.mechanisms import MECHANISMS, Igpp, NoPrivacy, Rapp, ReleaseProjection, SelectionConfig, Vpp
+from vpdr.mechanisms.base import ReleaseContext, SeededNoise, SystemNoise
 from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, GuaranteeLevel, Ledger, LedgerFile, Receipt
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
 from vpdr.registry import Registry

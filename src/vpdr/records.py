@@ -15,9 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from vpdr.config import RunConfig
-from vpdr.config.renames import rename_settings
-from vpdr.config.rules import guarantee_level, release_encoder
+from vpdr.config import RunConfig, renames, rules
 from vpdr.data.split import Split, write_split
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
@@ -97,10 +95,10 @@ def privacy_statement(config: RunConfig, ledgers: Sequence[Ledger]) -> dict[str,
     counts = " and ".join(sorted({str(entry.receipt.terms.counts) for entry in releases})) or NOT_RELEASED
     statement = {
         "level": str(level if releases else GuaranteeLevel.PROVED),
-        "expected_level": str(guarantee_level(config)),
+        "expected_level": str(rules.guarantee_level(config)),
         "unit": "one sample of one client, against everybody else",
         "adjacency": config.budget.adjacency,
-        "encoder": str(release_encoder(config)),
+        "encoder": str(rules.release_encoder(config)),
         "counts": counts,
         "accountant": config.budget.accountant,
         "events": dict(events),
@@ -135,7 +133,7 @@ def _caveats(config: RunConfig, level: GuaranteeLevel, counts: str) -> list[str]
     caveats = ["settings such as the clip norm may have been chosen by looking at results"]
     if config.release.noise == NoiseOrigin.SEEDED:
         caveats.insert(0, "the noise is reproducible from the seed: this is a simulation, not a private run")
-    if release_encoder(config) is EncoderKind.PERSONAL or level is GuaranteeLevel.CONDITIONAL:
+    if rules.release_encoder(config) is EncoderKind.PERSONAL or level is GuaranteeLevel.CONDITIONAL:
         caveats.append("the encoder was trained on the private samples between releases, without accounting")
     if "public" in counts:
         caveats.append("class counts and which classes a client has are treated as public")
@@ -234,7 +232,7 @@ def read_record(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DamagedFile(f"{path} is not whole; remove it and run again") from error
     if "plan" in record:
-        record["plan"] = rename_settings(record["plan"])
+        record["plan"] = renames.rename_settings(record["plan"])
     return record
 
 

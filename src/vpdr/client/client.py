@@ -442,10 +442,7 @@ class Client:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state.
-
-        Args:
-            state: what `state_dict` returned.
+        """Continue from what `state_dict` returned.
 
         Raises:
             InvalidInput: the state is of another ledger, or lacks a charge that this ledger has recorded.

@@ -14,9 +14,6 @@ from vpdr.mechanisms import DEFAULT_STAGE_SHARES, SelectionConfig, StageSchedule
 from vpdr.regulariser import Dcr
 from vpdr.validation import above_0_at_most_1, at_least, at_least_0_below_1, check_known, coerce, one_of, positive
 
-PRIVATE_TRAINING = ("dpsgd",)
-RELEASE_ENCODERS = ("framework", "public", "broadcast", "personal")
-
 _SELECTION_DEFAULTS, _DCR_DEFAULTS = SelectionConfig(), Dcr(clip_norm=1.0)
 _DEFAULT_STAGES = ",".join(f"{100 * share:g}" for share in DEFAULT_STAGE_SHARES)
 
@@ -115,14 +112,14 @@ class TrainSection:
         at_least(1, epochs=self.epochs, batch=self.batch)
         positive(lr=self.lr, gradient_clip=self.gradient_clip)
         at_least(0, weight_decay=self.weight_decay)
-        one_of(("none", *PRIVATE_TRAINING), privacy=self.privacy)
+        one_of(("none", "dpsgd"), privacy=self.privacy)
         if not 0 < self.private_share < 1:
             raise InvalidInput(f"private_share must lie in (0, 1), got {self.private_share:g}")
 
     @property
     def is_private(self) -> bool:
         """Whether the encoder is trained with differential privacy."""
-        return self.privacy in PRIVATE_TRAINING
+        return self.privacy != "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,14 +211,14 @@ class BudgetSection:
 class ReleaseSection:
     """What is released, from which encoder, how often, with which source of noise."""
 
-    encoder: str = "framework"  # framework, public, broadcast or personal
+    encoder: str = "framework"  # framework: the framework's own
     summariser: str = "framework"  # framework, means, sums, kmeans or finch
     count: int = 0  # releases that share the budget; 0: one per round
     noise: str = "seeded"  # seeded, or system
     min_count: int = 1  # class means of fewer samples are not released
 
     def __post_init__(self) -> None:
-        one_of(RELEASE_ENCODERS, encoder=self.encoder)
+        one_of(("framework", "public", "broadcast", "personal"), encoder=self.encoder)
         one_of(("seeded", "system"), noise=self.noise)
         at_least(0, count=self.count)
         at_least(1, min_count=self.min_count)

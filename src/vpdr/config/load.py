@@ -59,14 +59,7 @@ class ExperimentOptions:
 
 
 def load_experiment(source: str, options: ExperimentOptions | None = None) -> Experiment:
-    """Load an experiment.
-
-    Args:
-        source: the name of a preset or of a built-in experiment, or a TOML file.
-        options: overrides from the command line.
-
-    Returns:
-        The experiment with a checked config for every method in every scenario.
+    """The experiment of a preset's name, of a built-in experiment or of a TOML file, with checked configs.
 
     Raises:
         InvalidInput: the source does not exist, a key or setting is wrong, or an override has no effect.

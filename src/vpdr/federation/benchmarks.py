@@ -137,12 +137,12 @@ class BenchmarkLoader:
 
 def benchmark_loader(kind: str) -> BenchmarkLoader:
     """The loader of an embedded benchmark or of a registered one."""
-    if kind in EMBEDDED_LOADERS:
-        return EMBEDDED_LOADERS[kind]
+    if kind not in BENCHMARK_SPECS:
+        split_config, pixels = SplitConfig(test_fraction=0.25), quickstart.BACKBONE_PIXELS
+        return BenchmarkLoader(load=_load_quickstart_domains, split_config=split_config, pixels=pixels)
     spec = BENCHMARK_SPECS[kind]
-    return BenchmarkLoader(
-        load=partial(_load_from_disk, spec), split_config=spec.split_config, allow_flip=spec.allow_flip
-    )
+    load = partial(_load_from_disk, spec)
+    return BenchmarkLoader(load=load, split_config=spec.split_config, allow_flip=spec.allow_flip)
 
 
 def _load_from_disk(
@@ -166,13 +166,6 @@ def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress:
     benchmark = quickstart.load_quickstart(section.samples)
     names = section.domains or quickstart.DOMAIN_NAMES
     return dataclasses.replace(benchmark, domains=tuple(each for each in benchmark.domains if each.name in names))
-
-
-EMBEDDED_LOADERS: dict[str, BenchmarkLoader] = {
-    "quickstart": BenchmarkLoader(
-        load=_load_quickstart_domains, split_config=SplitConfig(test_fraction=0.25), pixels=quickstart.BACKBONE_PIXELS
-    )
-}
 
 
 def split_config_for(section: BenchmarkSection) -> SplitConfig:

@@ -39,32 +39,17 @@ def never_stop() -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Callbacks:
-    """Hooks of `simulate`.
+    """Hooks of `simulate`; none of them may change a client."""
 
-    Args:
-        get_upload: the upload of a client in a round; a replay returns recorded ones.
-        on_uploads: called with the uploads of each round before the server sees them.
-        on_round_end: called with the run's state after each round.
-        stop: asked before each round; True ends the run there.
-    """
-
+    # the upload of a client in a round; a replay returns recorded ones
     get_upload: Callable[[Client, int], Prototypes | None] = lambda client, round: client.release(round)
-    on_uploads: Sequence[Callable[[RoundUploads], None]] = ()
+    on_uploads: Sequence[Callable[[RoundUploads], None]] = ()  # before the server sees the uploads of a round
     on_round_end: Sequence[Callable[[RunState], None]] = ()
-    stop: Callable[[], bool] = never_stop
+    stop: Callable[[], bool] = never_stop  # asked before each round; True ends the run there
 
 
 def simulate(federation: Federation, state: RunState | None = None, callbacks: Callbacks = Callbacks()) -> RunState:
-    """Run all remaining rounds.
-
-    Args:
-        federation: the clients and the server.
-        state: where an earlier run was stopped; None for a new run.
-        callbacks: hooks; none of them may change a client.
-
-    Returns:
-        The state after the last round, or after the round before `callbacks.stop` returned True.
-    """
+    """Run all rounds that remain after `state`, or until `callbacks.stop` returns True."""
     torch.set_num_threads(federation.config.run.threads)
     state = state or RunState(0, federation.server.init_state(), [])
     while state.rounds_done < federation.config.run.rounds and not callbacks.stop():

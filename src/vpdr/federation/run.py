@@ -92,16 +92,7 @@ class RunResult:
 def run_federation(
     config: RunConfig, out: Path, *, resume: bool = False, options: RunOptions | None = None
 ) -> RunResult:
-    """Run a config into a directory.
-
-    Args:
-        config: what to run.
-        out: the run's directory.
-        resume: continue from the checkpoint in `out`, bit for bit; a finished run is only read.
-        options: callbacks, observers and checkpoints.
-
-    Returns:
-        The record, and how many rounds are done.
+    """Run a config into a directory; with `resume` from the checkpoint in it, bit for bit.
 
     Raises:
         InvalidInput: `out` holds a run already and `resume` is False, or holds a run of another config.
@@ -228,14 +219,11 @@ def make_jobs(experiment: Experiment, out: Path) -> list[Job]:
 def sweep(
     jobs: Sequence[Job], *, workers: int, resume: bool, keep_going: bool = False, stop: Callable[[], bool] = never_stop
 ) -> Iterator[JobResult]:
-    """Run all jobs and yield each result when it is there.
+    """Run all jobs in some processes (one: in this process) and yield each result when it is there.
 
-    Args:
-        jobs: what to run.
-        workers: how many processes; with one, jobs run in this process.
-        resume: continue runs that have a checkpoint, and read those that are finished.
-        keep_going: yield a run that fails with its error and go on; otherwise it ends the sweep.
-        stop: asked before each job; when True, running jobs are finished and no other is started.
+    With `resume`, runs that have a checkpoint are continued, and finished ones are read. With `keep_going`, a
+    run that fails is yielded with its error; otherwise it ends the sweep. `stop` is asked before each job:
+    when it is True, running jobs are finished and no other is started.
     """
     run_job = partial(_run_job, resume=resume, keep_going=keep_going)
     if workers <= 1:

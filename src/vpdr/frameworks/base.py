@@ -94,18 +94,10 @@ class Framework(ABC, Generic[Broadcast]):
     def aggregate(
         self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
     ) -> tuple[Broadcast, FrameworkState]:
-        """Aggregate the uploads of a round on the server (Eq. 3).
+        """The broadcast of a round and the new server state, from one set of released prototypes a client (Eq. 3).
 
-        Args:
-            uploads: the released prototypes, one set for each client.
-            state: the server state after the last round; it is not changed.
-            context: public inputs of the round.
-
-        Returns:
-            The broadcast and the new server state.
-
-        Raises:
-            InvalidInput: an upload or the weights do not fit, or hold NaN or infinity.
+        The given state is not changed. Uploads or weights that do not fit, or hold NaN or infinity, raise
+        InvalidInput.
         """
 
     @abstractmethod
