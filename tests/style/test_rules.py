@@ -207,7 +207,6 @@ def test_random_numbers_are_drawn_in_few_places() -> None:
         "attacks/inversion.py": {"randn"},  # where a reconstruction starts
         "audits/statistics.py": {"ndtri"},  # a quantile, not a draw
         "audits/target.py": {"randn"},  # planted data
-        "audits/auditor.py": {"randn"},  # planted data
         "data/quickstart.py": {"randn"},
         "encoder/personal.py": {"bernoulli_"},
         "federation/builder.py": {"rand"},

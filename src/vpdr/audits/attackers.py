@@ -1,13 +1,15 @@
 """Attackers of the distinguishing game.
 
 Each run is reduced to a `TrialSummary`: its shape, and its distance from what each world is expected to
-upload. An attacker maps a summary to a score; larger scores speak for the second world.
+upload. An attacker maps a summary to a score; larger scores speak for the second world. The same distances rate
+pairs of neighbours by how easy they are to distinguish.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -16,12 +18,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr.audits.statistics import ScoreArray
-from vpdr.audits.target import Transcript, Trial, UploadSequence
+from vpdr.audits.target import AuditTarget, NeighbourPair, NoiseFactory, Transcript, Trial, ZeroNoise, random_pairs
+from vpdr.client import Samples
 from vpdr.types import Prototypes
 
 TranscriptShape: TypeAlias = tuple[tuple[int, ...], ...]
 RowVariances: TypeAlias = Float[Tensor, "t p"]
 
+_MIN_VARIANCE = 1e-300
 _IMPOSSIBLE_SHAPE_SCORE = 1e12  # of a shape that only one world can have
 _MIN_RELATIVE_VARIANCE = 1e-12  # smaller noise, relative to the signal, counts as none
 _SHRINKAGE = 0.1  # share of the average variance that is added to every estimated one
@@ -50,10 +54,8 @@ def summarise_trial(trial: Trial, clip_norm: float) -> TrialSummary:
     """Reduce a run to its summary."""
     uploads = trial.transcript.uploads
     shape = transcript_shape(uploads)
-    possible = (
-        transcript_shape(trial.expected[0].uploads) == shape,
-        transcript_shape(trial.expected[1].uploads) == shape,
-    )
+    first_shape, second_shape = (transcript_shape(expected.uploads) for expected in trial.expected)
+    possible = (first_shape == shape, second_shape == shape)
     if not all(possible) or not all(shape):
         return TrialSummary(world=trial.world, shape=shape, shape_possible=possible)
     rows = _pad_rounds(trial.transcript, clip_norm)
@@ -71,7 +73,7 @@ def summarise_trial(trial: Trial, clip_norm: float) -> TrialSummary:
     )
 
 
-def transcript_shape(uploads: UploadSequence) -> TranscriptShape:
+def transcript_shape(uploads: Sequence[Prototypes]) -> TranscriptShape:
     """The labels of the prototypes of each round."""
     return tuple(tuple(upload.labels.tolist()) for upload in uploads)
 
@@ -81,7 +83,7 @@ def standardise_upload(upload: Prototypes, clip_norm: float) -> Float[Tensor, "p
     vectors = upload.vectors.double()
     if upload.variances is None:
         return vectors
-    stds = upload.variances.double().clamp(min=1e-300).sqrt()[:, None]
+    stds = upload.variances.double().clamp(min=_MIN_VARIANCE).sqrt()[:, None]
     return torch.cat([vectors, torch.full_like(stds, clip_norm)], dim=1) / stds
 
 
@@ -108,12 +110,13 @@ def fit_attackers(runs: Sequence[TrialSummary]) -> dict[str, Attacker]:
     attackers: dict[str, Attacker] = {
         "shift": LikelihoodRatioAttacker(by_shape, shape, pooled, pooled, upload_rows),
         "shift and scale": LikelihoodRatioAttacker(by_shape, shape, *by_world, upload_rows),
-        "learnt from the last upload": LinearDiscriminantAttacker.fit(comparable, by_shape, _last_upload),
+        "learnt from the last upload": LinearDiscriminantAttacker.fit(comparable, by_shape, attrgetter("last_upload")),
     }
     if len(pooled) > len(shape):
         attackers["shift of what is remembered"] = LikelihoodRatioAttacker(by_shape, shape, pooled, pooled, state_rows)
     if all(run.mean_upload is not None for run in comparable):
-        attackers["learnt from the average upload"] = LinearDiscriminantAttacker.fit(comparable, by_shape, _mean_upload)
+        discriminant = LinearDiscriminantAttacker.fit(comparable, by_shape, attrgetter("mean_upload"))
+        attackers["learnt from the average upload"] = discriminant
     return attackers
 
 
@@ -168,18 +171,10 @@ def estimate_variances(runs: Sequence[TrialSummary]) -> tuple[RowVariances, tupl
     for world in (0, 1):
         own = [run.distances[world] for run in runs if run.world == world and run.distances is not None]
         worlds.append(torch.stack(own).mean(0) / runs[0].row_width)
-    smallest = _MIN_RELATIVE_VARIANCE * max(run.mean_square for run in runs) + 1e-300
+    smallest = _MIN_RELATIVE_VARIANCE * max(run.mean_square for run in runs) + _MIN_VARIANCE
     pooled = ((worlds[0] + worlds[1]) / 2).clamp(min=smallest)
     levels = [(own / pooled).mean(0, keepdim=True).clamp(min=_MIN_RELATIVE_VARIANCE) for own in worlds]
     return pooled, (pooled * levels[0], pooled * levels[1])
-
-
-def _mean_upload(run: TrialSummary) -> Tensor | None:
-    return run.mean_upload
-
-
-def _last_upload(run: TrialSummary) -> Tensor | None:
-    return run.last_upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +190,12 @@ class LinearDiscriminantAttacker:
         cls, runs: Sequence[TrialSummary], fallback: Attacker, extract: Callable[[TrialSummary], Tensor | None]
     ) -> "LinearDiscriminantAttacker":
         """Difference of the means over the pooled variance of each coordinate."""
-        worlds = []
-        for world in (0, 1):
-            rows = [extract(run) for run in runs if run.world == world]
-            worlds.append(torch.stack([row for row in rows if row is not None]))
+        worlds = [
+            torch.stack([row for run in runs if run.world == world and (row := extract(run)) is not None])
+            for world in (0, 1)
+        ]
         variances = torch.cat([own - own.mean(0) for own in worlds]).square().mean(0)
-        ridge = _SHRINKAGE * variances.mean() + 1e-300
+        ridge = _SHRINKAGE * variances.mean() + _MIN_VARIANCE
         return cls(fallback, extract, (worlds[1].mean(0) - worlds[0].mean(0)) / (variances + ridge))
 
     def __call__(self, run: TrialSummary) -> float:
@@ -220,12 +215,36 @@ def jeffreys_divergence(runs: Sequence[TrialSummary]) -> float:
     shift = sum(
         float((run.expectation_distances / pooled).sum()) for run in comparable if run.expectation_distances is not None
     )
-    return shift / len(comparable) + _noise_level_divergence(comparable, (second / first)[0].tolist())
-
-
-def _noise_level_divergence(runs: Sequence[TrialSummary], variance_ratios: Sequence[float]) -> float:
-    """The part of the divergence from different noise levels; insignificant differences are left out."""
+    # The part that comes from different noise levels; insignificant differences are left out.
     numbers = runs[0].row_width * len(runs[0].shape)
     error = math.sqrt(2 * 2 / (numbers * max(1, len(runs) // 2)))
-    significant = [ratio for ratio in variance_ratios if abs(math.log(ratio)) > _SIGNIFICANT_Z * error]
-    return sum(numbers / 2 * (ratio + 1 / ratio - 2) for ratio in significant)
+    ratios: list[float] = (second / first)[0].tolist()
+    significant = [ratio for ratio in ratios if abs(math.log(ratio)) > _SIGNIFICANT_Z * error]
+    return shift / len(comparable) + sum(numbers / 2 * (ratio + 1 / ratio - 2) for ratio in significant)
+
+
+def most_sensitive_replacement(target: AuditTarget, noise: NoiseFactory) -> NeighbourPair:
+    """Of many random replacements, the one that changes the first upload most.
+
+    Summarisers that adapt to the data have counter-examples that nobody plants by hand.
+    """
+    return max(random_pairs(target), key=lambda pair: replacement_effect(target, pair, noise))
+
+
+def replacement_effect(target: AuditTarget, pair: NeighbourPair, noise: NoiseFactory) -> float:
+    """How far the first upload without noise moves, in squared standard deviations of the noise."""
+
+    def first_upload(samples: Samples, noise: NoiseFactory) -> Transcript:
+        return Transcript((target.release(target.make_client(samples, noise()), 1),))
+
+    before, after = (first_upload(samples, ZeroNoise) for samples in pair.datasets)
+    if transcript_shape(before.uploads) != transcript_shape(after.uploads):
+        return math.inf
+    noisy, shifted = (
+        summarise_trial(Trial(0, transcript, (before, before)), target.clip_norm)
+        for transcript in (first_upload(pair.first, noise), after)
+    )
+    if noisy.distances is None or shifted.distances is None:
+        return 0.0
+    variances = (noisy.distances[0] / noisy.row_width).clamp(min=_MIN_VARIANCE)
+    return float((shifted.distances[0] / variances).sum())

@@ -24,37 +24,14 @@ from scipy.special import ndtr
 from scipy.stats import kstest
 from torch import Tensor
 
+from vpdr import privacy
 from vpdr.audits.attackers import standardise_upload
 from vpdr.audits.auditor import AuditOptions, request_from_options
-from vpdr.audits.target import (
-    AuditTarget,
-    StaticClient,
-    ZeroNoise,
-    antipodal_canary,
-    features_depend_on_training,
-    mislabelled_canary,
-    pairs_for,
-)
-from vpdr.client import Client, Samples
+from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise, antipodal_canary, mislabelled_canary, pairs_for
+from vpdr.client import Samples
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, clip
-from vpdr.privacy import (
-    ACCOUNTANTS,
-    Adjacency,
-    Budget,
-    BudgetExceeded,
-    EncoderKind,
-    Event,
-    GaussianEvent,
-    Ledger,
-    LedgerFile,
-    PureEvent,
-    RepeatedEvent,
-    SensitivityBasis,
-    epsilon_from_mu,
-    gaussian_precision,
-)
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
@@ -63,7 +40,7 @@ REPORTED_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 CLASSES, DIM, SAMPLES, CLIP_NORM, NEIGHBOUR_TRIES = 4, 8, 24, 2.0, 60  # of the sensitivities
 NOISE_RELEASES = 100  # of each mechanism
 NOISE_DRAWS = 4096  # of the system's noise
-BUDGET, ROUNDS = Budget(1.0, 1e-5), 20  # of ledger and accountants
+BUDGET, ROUNDS = privacy.Budget(1.0, 1e-5), 20  # of ledger and accountants
 SMALL_DATA = ("benchmark.samples=16", "model.dim=8")
 SMALL_TRAINING = (*SMALL_DATA, "framework.fedtgp.epochs=2", "framework.mpft.epochs=2", "framework.mpft.hidden=8")
 UPLOAD_DTYPES = {"vectors": torch.float32, "labels": torch.int64, "variances": torch.float32, "on_path": torch.bool}
@@ -96,18 +73,13 @@ def check_versions() -> str:
     for requirement in metadata.requires("vpdr") or []:
         if "extra ==" in requirement:
             continue
-        name, minimum = _parse_requirement(requirement)
-        version = metadata.version(name)
+        name = re.split(r"[\s<>=!~;\[(]", requirement, maxsplit=1)[0]
+        bound = re.search(r">=\s*([0-9.]+)", requirement)
+        minimum, version = bound.group(1) if bound else "0", metadata.version(name)
         is_new_enough = _version_tuple(version) >= _version_tuple(minimum)
         require(is_new_enough, f"{name} {version} is older than {minimum}; upgrade it")
     packages = ", ".join(f"{name} {metadata.version(name)}" for name in REPORTED_PACKAGES)
     return f"python {platform.python_version()}, vpdr {metadata.version('vpdr')}, {packages}"
-
-
-def _parse_requirement(requirement: str) -> tuple[str, str]:
-    name = re.split(r"[\s<>=!~;\[(]", requirement, maxsplit=1)[0]
-    minimum = re.search(r">=\s*([0-9.]+)", requirement)
-    return name, minimum.group(1) if minimum else "0"
 
 
 def _version_tuple(version: str) -> tuple[int, ...]:
@@ -119,27 +91,22 @@ def check_sensitivities() -> str:
     ratios = []
     for name, kind in SUMMARISERS.items():
         summariser = ClassSums(classes=CLASSES) if kind is ClassSums else kind()
-        if summariser.basis is not SensitivityBasis.PROVED:
+        if summariser.basis is not privacy.SensitivityBasis.PROVED:
             continue
-        for adjacency in Adjacency:
-            ratio = worst_sensitivity_ratio(summariser, adjacency)
-            if ratio is not None:
-                require(ratio <= 1 + 1e-9, f"{name} move {ratio:.4f} of their sensitivity under {adjacency}")
-                require(ratio > 0.9, f"{name} reach only {ratio:.4f} of their bound: the search is too weak")
-                ratios.append(f"{name} {adjacency} {ratio:.4f}")
+        for adjacency in privacy.Adjacency:
+            try:
+                summariser.sensitivity(adjacency, CLIP_NORM, torch.tensor([1]))
+            except NoSensitivity:
+                continue
+            ratio = max(_sensitivity_ratio(summariser, adjacency, attempt) for attempt in range(NEIGHBOUR_TRIES))
+            require(ratio <= 1 + 1e-9, f"{name} move {ratio:.4f} of their sensitivity under {adjacency}")
+            require(ratio > 0.9, f"{name} reach only {ratio:.4f} of their bound: the search is too weak")
+            ratios.append(f"{name} {adjacency} {ratio:.4f}")
     return "largest share of the stated bound: " + ", ".join(ratios)
 
 
-def worst_sensitivity_ratio(summariser: Summariser, adjacency: Adjacency) -> float | None:
-    """The largest move over all tries, in units of the bound; None if no bound is claimed."""
-    try:
-        summariser.sensitivity(adjacency, CLIP_NORM, torch.tensor([1]))
-    except NoSensitivity:
-        return None
-    return max(_sensitivity_ratio(summariser, adjacency, attempt) for attempt in range(NEIGHBOUR_TRIES))
-
-
-def _sensitivity_ratio(summariser: Summariser, adjacency: Adjacency, attempt: int) -> float:
+def _sensitivity_ratio(summariser: Summariser, adjacency: privacy.Adjacency, attempt: int) -> float:
+    """How far a summary moves between two neighbours, in units of its bound."""
     before, after = (
         summariser(clip(samples.frozen_features, CLIP_NORM), samples.labels)
         for samples in _neighbour_datasets(adjacency, attempt)
@@ -152,7 +119,7 @@ def _sensitivity_ratio(summariser: Summariser, adjacency: Adjacency, attempt: in
     return math.sqrt(float(moved))
 
 
-def _neighbour_datasets(adjacency: Adjacency, attempt: int) -> tuple[Samples, Samples]:
+def _neighbour_datasets(adjacency: privacy.Adjacency, attempt: int) -> tuple[Samples, Samples]:
     """Random samples with one far out; in the second dataset it is moved, relabelled or removed."""
     rng = Streams(attempt).generator("neighbours")
     labels = torch.arange(SAMPLES) % CLASSES
@@ -161,9 +128,9 @@ def _neighbour_datasets(adjacency: Adjacency, attempt: int) -> tuple[Samples, Sa
     other_vectors, other_labels = vectors.clone(), labels.clone()
     other_vectors[0] = -vectors[0] if attempt % 2 else vectors[attempt % SAMPLES] * 3
     mask: Tensor = torch.ones(SAMPLES, dtype=torch.bool)
-    if adjacency is Adjacency.REPLACE_ONE:
+    if adjacency is privacy.Adjacency.REPLACE_ONE:
         other_labels[0] = attempt % CLASSES
-    elif adjacency is Adjacency.ADD_REMOVE:
+    elif adjacency is privacy.Adjacency.ADD_REMOVE:
         mask[0] = False
     return Samples(vectors, labels), Samples(other_vectors[mask], other_labels[mask])
 
@@ -173,7 +140,9 @@ def check_mechanism_noise() -> str:
     lines = []
     for kind in MECHANISMS:
         target = request_from_options(AuditOptions(mechanism=kind, rounds=NOISE_RELEASES)).target
-        precision = gaussian_precision(_first_events(target))
+        client = target.make_client(antipodal_canary(target).first, SystemNoise())
+        client.release(1)
+        precision = privacy.gaussian_precision(client.ledger.events)
         if not precision:
             lines.append(f"{kind} states no noise")
             continue
@@ -181,12 +150,6 @@ def check_mechanism_noise() -> str:
         require(share <= 1 + _RELATIVE_SLACK, f"{kind}: one sample shows {share:.3f} times as much as is stated")
         lines.append(f"{kind} {_noise_energy_text(kind, target)}a sample shows {share:.3f} of what is stated")
     return "; ".join(lines)
-
-
-def _first_events(target: AuditTarget) -> tuple[Event, ...]:
-    client = target.make_client(antipodal_canary(target).first, SystemNoise())
-    client.release(1)
-    return client.ledger.events
 
 
 def measure_mu(target: AuditTarget) -> float:
@@ -213,8 +176,12 @@ def _noise_energy_text(kind: str, target: AuditTarget) -> str:
     energy, numbers = 0.0, 0
     for round in range(1, NOISE_RELEASES + 1):
         upload = client.release(round)
-        variance = _stated_variance(client.release_diagnostics)
-        if upload is None or clean is None or variance is None:
+        diagnostics = client.release_diagnostics
+        variance = diagnostics.get("sigma", 0.0) ** 2
+        if "sigma_focus" in diagnostics:
+            share = diagnostics["chance"]
+            variance = share * diagnostics["sigma_focus"] ** 2 + (1 - share) * diagnostics["sigma_rest"] ** 2
+        if upload is None or clean is None or not variance:
             return ""
         energy += float((upload.vectors - clean.vectors).double().square().sum()) / variance
         numbers += upload.vectors.numel()
@@ -222,14 +189,6 @@ def _noise_energy_text(kind: str, target: AuditTarget) -> str:
     is_close = abs(ratio - 1) < _MAX_STANDARD_ERRORS * error
     require(is_close, f"{kind}: noise energy is {ratio:.3f} of what is stated")
     return f"noise energy {ratio:.3f} of what is stated, "
-
-
-def _stated_variance(diagnostics: dict[str, float]) -> float | None:
-    if "sigma_focus" in diagnostics:
-        share = diagnostics["chance"]
-        return share * diagnostics["sigma_focus"] ** 2 + (1 - share) * diagnostics["sigma_rest"] ** 2
-    sigma = diagnostics.get("sigma")
-    return sigma**2 if sigma else None
 
 
 def check_system_noise() -> str:
@@ -276,57 +235,44 @@ def check_encoder_independence() -> str:
     """
     public = [kind for kind in FRAMEWORKS if FRAMEWORKS[kind]().has_uploads]
     for kind in public:
-        target = _framework_target(kind, EncoderKind.PUBLIC)
+        target = _framework_target(kind, privacy.EncoderKind.PUBLIC)
         pair = mislabelled_canary(target)
-        is_fixed = not features_depend_on_training(target, pair.first)
+        is_fixed = not target.features_depend_on_training(pair.first)
         require(is_fixed, f"{kind}: training changes public features")
         first, second = (_features_after_training(target, samples)[1:] for samples in pair.datasets)
         require(torch.equal(first, second), f"{kind}: one record changes the public features of others")
     broadcast = [kind for kind in FRAMEWORKS if FRAMEWORKS[kind]().with_broadcast_features() is not None]
     for kind in broadcast:
-        _check_broadcast_encoder(kind)
-    options = AuditOptions(rounds=2, encoder=EncoderKind.PERSONAL, settings=SMALL_TRAINING)
+        target = _framework_target(kind, privacy.EncoderKind.BROADCAST)
+        pair = mislabelled_canary(target)
+        untrained = target.make_client(pair.first, ZeroNoise())
+        untrained.last_broadcast = target.first_broadcast(target.make_client(pair.first, ZeroNoise()))
+        expected = untrained.released_features(pair.first)
+        for samples in pair.datasets:
+            features = _features_after_training(target, samples, untrained.last_broadcast)
+            is_equal = torch.equal(features[1:], expected[1:])
+            require(is_equal, f"{kind}: released features depend on more than the broadcast")
+        has_map = not torch.equal(expected, pair.first.frozen_features)
+        require(has_map, f"the check has no power: {kind} broadcasts no feature map")
+    options = AuditOptions(rounds=2, encoder=privacy.EncoderKind.PERSONAL, settings=SMALL_TRAINING)
     personal = request_from_options(options).target
-    require(
-        features_depend_on_training(personal, mislabelled_canary(personal).first),
-        "the check has no power: personal features do not change",
-    )
+    changes = personal.features_depend_on_training(mislabelled_canary(personal).first)
+    require(changes, "the check has no power: personal features do not change")
     return (
         f"public features are bit-identical under {', '.join(public)}, those of a broadcast feature map "
         f"depend only on the broadcast under {', '.join(broadcast)}; personal ones change, as they must"
     )
 
 
-def _framework_target(kind: str, encoder: EncoderKind) -> AuditTarget:
+def _framework_target(kind: str, encoder: privacy.EncoderKind) -> AuditTarget:
     settings = (*SMALL_TRAINING, f"framework.kind={kind}")
     return request_from_options(AuditOptions(rounds=2, encoder=encoder, settings=settings)).target
-
-
-def _check_broadcast_encoder(kind: str) -> None:
-    """Given one broadcast, the features depend neither on training nor on other records."""
-    target = _framework_target(kind, EncoderKind.BROADCAST)
-    pair = mislabelled_canary(target)
-    broadcast = _first_broadcast(target, target.make_client(pair.first, ZeroNoise()))
-    untrained = target.make_client(pair.first, ZeroNoise())
-    untrained.last_broadcast = broadcast
-    expected = untrained.released_features(pair.first)
-    for samples in pair.datasets:
-        features = _features_after_training(target, samples, broadcast)
-        is_equal = torch.equal(features[1:], expected[1:])
-        require(is_equal, f"{kind}: released features depend on more than the broadcast")
-    has_map = not torch.equal(expected, pair.first.frozen_features)
-    require(has_map, f"the check has no power: {kind} broadcasts no feature map")
-
-
-def _first_broadcast(target: AuditTarget, client: Client) -> Any:
-    upload = client.release(1) or target.empty_upload()
-    return target.aggregate(1, upload, target.framework.init_state(target.server_context(0)))[0]
 
 
 def _features_after_training(target: AuditTarget, samples: Samples, broadcast: Any = None) -> Float[Tensor, "n d"]:
     """Released features after one round, by default on the broadcast of the client's own upload."""
     client = target.make_client(samples, ZeroNoise())
-    own = _first_broadcast(target, client)
+    own = target.first_broadcast(client)
     client.finetune(own if broadcast is None else broadcast, 1)
     return client.released_features(samples)
 
@@ -335,7 +281,7 @@ def check_uploads() -> str:
     """Uploads consist of the listed arrays; where counts are private, neighbours upload the same shapes."""
     checked, skipped = 0, []
     for kind in MECHANISMS:
-        for adjacency in Adjacency:
+        for adjacency in privacy.Adjacency:
             options = AuditOptions(mechanism=kind, rounds=2, adjacency=adjacency, settings=SMALL_DATA)
             try:
                 target = request_from_options(options).target
@@ -371,22 +317,22 @@ def _check_upload(case: str, upload: Prototypes | None) -> dict[str, tuple[int, 
 def check_ledger() -> str:
     """Two releases are charged on disk, a third is refused, and a second reader sees both charges."""
     mechanism = Igpp.calibrated(BUDGET, 2, clip_norm=1.0)
-    context = ReleaseContext(encoder=EncoderKind.PUBLIC)
+    context = ReleaseContext(encoder=privacy.EncoderKind.PUBLIC)
     vectors, labels = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "client.json"
-        file = LedgerFile.create(path, Ledger(client="client", budget=BUDGET))
+        file = privacy.LedgerFile.create(path, privacy.Ledger(client="client", budget=BUDGET))
         for round in (1, 2):
             mechanism.release(vectors, labels, context).charge_to(file, round=round)
-            charged = len(LedgerFile(path).read().entries) == round
+            charged = len(privacy.LedgerFile(path).read().entries) == round
             require(charged, f"release {round} was handed over before it was charged")
         try:
             mechanism.release(vectors, labels, context).charge_to(file, round=3)
-        except BudgetExceeded:
+        except privacy.BudgetExceeded:
             pass
         else:
             raise SelfTestFailed("a third release passed a budget for two")
-        ledger = LedgerFile(path).read()
+        ledger = privacy.LedgerFile(path).read()
         entries, spent = len(ledger.entries), ledger.epsilon_spent
         require(entries == 2, f"a refused release changed the ledger: {entries} entries")
         require(spent <= BUDGET.epsilon, f"spent {spent:.6g} of {BUDGET.epsilon:g}")
@@ -399,25 +345,25 @@ def check_accountants() -> str:
     """Noise never spends more than its budget, and exact accounting agrees with the closed form."""
     delta = BUDGET.delta
     for epsilon in (0.5, 1.0, 8.0):
-        mu = math.sqrt(ROUNDS) / ACCOUNTANTS["exact"].noise_multiplier(Budget(epsilon, delta), ROUNDS)
+        mu = math.sqrt(ROUNDS) / privacy.ACCOUNTANTS["exact"].noise_multiplier(privacy.Budget(epsilon, delta), ROUNDS)
         actual = float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
         require(abs(actual / delta - 1) < 1e-4, f"delta of epsilon {epsilon:g} is {actual:.8g}, not {delta:g}")
-        require(abs(epsilon_from_mu(mu, delta) - epsilon) < 1e-5, f"epsilon {epsilon:g} does not come back")
-    selection = RepeatedEvent(PureEvent(0.1 / ROUNDS), ROUNDS)
-    for name, accountant in ACCOUNTANTS.items():
+        require(abs(privacy.epsilon_from_mu(mu, delta) - epsilon) < 1e-5, f"epsilon {epsilon:g} does not come back")
+    selection = privacy.RepeatedEvent(privacy.PureEvent(0.1 / ROUNDS), ROUNDS)
+    for name, accountant in privacy.ACCOUNTANTS.items():
         _check_within_budget(name, accountant.noise_multiplier(BUDGET, ROUNDS), ())
         multiplier = accountant.noise_multiplier(BUDGET, ROUNDS, selection)
         _check_within_budget(name, multiplier, (selection.event,) * ROUNDS)
-    pure = ACCOUNTANTS["exact"].epsilon((PureEvent(0.25), PureEvent(0.5)), delta)
+    pure = privacy.ACCOUNTANTS["exact"].epsilon((privacy.PureEvent(0.25), privacy.PureEvent(0.5)), delta)
     require(abs(pure - 0.75) < 1e-12, f"0.25 and 0.5 of pure epsilon add up to {pure:g}")
-    return f"{', '.join(ACCOUNTANTS)}: closed forms met, no budget overspent over {ROUNDS} releases"
+    return f"{', '.join(privacy.ACCOUNTANTS)}: closed forms met, no budget overspent over {ROUNDS} releases"
 
 
-def _check_within_budget(name: str, multiplier: float, selections: tuple[PureEvent, ...]) -> None:
-    events: tuple[Event, ...] = (*selections, *(GaussianEvent(multiplier),) * ROUNDS)
-    spent = ACCOUNTANTS[name].epsilon(events, BUDGET.delta)
+def _check_within_budget(name: str, multiplier: float, selections: tuple[privacy.PureEvent, ...]) -> None:
+    events: tuple[privacy.Event, ...] = (*selections, *(privacy.GaussianEvent(multiplier),) * ROUNDS)
+    spent = privacy.ACCOUNTANTS[name].epsilon(events, BUDGET.delta)
     require(spent <= BUDGET.epsilon, f"the {name} accountant spends {spent:.8g} of epsilon {BUDGET.epsilon:g}")
-    require(ACCOUNTANTS["joint"].epsilon(events, BUDGET.delta) <= spent, f"joint is looser than {name}")
+    require(privacy.ACCOUNTANTS["joint"].epsilon(events, BUDGET.delta) <= spent, f"joint is looser than {name}")
 
 
 SelfTest = Callable[[], str]

@@ -1,4 +1,4 @@
-"""From scores in two worlds to bounds that hold at a stated confidence, whatever their distribution."""
+"""From scores in two worlds to bounds that hold at a stated confidence, and to the result of an audit."""
 
 import math
 from collections.abc import Callable
@@ -94,23 +94,15 @@ def best_tests(
     thresholds = (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
     empirical = _operating_points(first, second, thresholds, alpha, _empirical_hits)
     fitted = _operating_points(first, second, thresholds, alpha, _gaussian_hits)
-    return (
-        _best_test(empirical, fitted, lambda point: point.log_ratio(delta)),
-        _best_test(empirical, fitted, lambda point: point.signed_mu),
-    )
 
+    def best_test(criterion: Callable[[OperatingPoint], float]) -> ThresholdTest:
+        scores = {test: criterion(point) for test, point in empirical}
+        best = max(scores, key=lambda test: scores[test])
+        best_fitted = max(fitted, key=lambda entry: criterion(entry[1]))[0]
+        is_close = scores[best_fitted] >= scores[best] - _FIT_TOLERANCE * abs(scores[best])
+        return best_fitted if is_close else best
 
-TestsWithPoints = list[tuple[ThresholdTest, OperatingPoint]]
-
-
-def _best_test(
-    empirical: TestsWithPoints, fitted: TestsWithPoints, criterion: Callable[[OperatingPoint], float]
-) -> ThresholdTest:
-    values = {test: criterion(point) for test, point in empirical}
-    best = max(values, key=lambda test: values[test])
-    best_fitted = max(fitted, key=lambda entry: criterion(entry[1]))[0]
-    is_close = values[best_fitted] >= values[best] - _FIT_TOLERANCE * abs(values[best])
-    return best_fitted if is_close else best
+    return best_test(lambda point: point.log_ratio(delta)), best_test(lambda point: point.signed_mu)
 
 
 def _operating_points(
@@ -119,10 +111,10 @@ def _operating_points(
     thresholds: ScoreArray,
     alpha: float,
     count_above: Callable[[ScoreArray, ScoreArray], RateArray],
-) -> TestsWithPoints:
+) -> list[tuple[ThresholdTest, OperatingPoint]]:
     """What each test would certify, with hits counted or read off a fitted curve."""
     first_above, second_above = (count_above(scores, thresholds) for scores in (first, second))
-    tests: TestsWithPoints = []
+    tests = []
     for above in (True, False):
         false_alarms = first_above if above else len(first) - first_above
         hits = second_above if above else len(second) - second_above
@@ -150,7 +142,6 @@ def _gaussian_hits(scores: ScoreArray, thresholds: ScoreArray) -> RateArray:
 
 # The privacy claim of a ledger, and the result of an audit against it.
 
-
 _DELTAS = tuple(10 ** (-7 + 0.1 * step) for step in range(70))  # grid of the claimed curve
 _TIGHTEST = "joint"  # the accountant with the smallest ε for given events
 _CAVEATS = {
@@ -167,22 +158,14 @@ class Claim:
 
     The events state more than one pair (ε, δ): each of them bounds the whole trade-off between power and
     false positive rate, and all of that can be tested.
-
-    Args:
-        epsilon: the claimed ε; infinite without privacy.
-        delta: the claimed δ.
-        level: the guarantee level of the claim.
-        adjacency: the adjacency relation of the claim.
-        releases: number of releases.
-        events: the privacy events of all releases.
     """
 
-    epsilon: float
+    epsilon: float  # infinite without privacy
     delta: float
     level: GuaranteeLevel
     adjacency: Adjacency
     releases: int
-    events: tuple[Event, ...]
+    events: tuple[Event, ...]  # of all releases
 
     @classmethod
     def from_ledger(cls, ledger: Ledger, delta: float) -> "Claim":
@@ -198,7 +181,6 @@ class Claim:
 
     @property
     def is_finite(self) -> bool:
-        """Whether there is anything to refute."""
         return math.isfinite(self.epsilon)
 
     def curve(self) -> tuple[tuple[float, float], ...]:
@@ -265,12 +247,10 @@ class AuditResult:
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is false at the stated confidence."""
         return self.violated_claim is not None
 
     @property
     def verdict(self) -> str:
-        """The result in one line."""
         if not self.claim.is_finite:
             return "not refuted: no finite epsilon is claimed"
         epsilon, certified = self.claim.epsilon, self.certified_epsilon
@@ -287,11 +267,9 @@ class AuditResult:
 
     @property
     def caveat(self) -> str:
-        """What the guarantee level says about the claim."""
         return _CAVEATS[self.claim.level]
 
     def to_data(self) -> dict[str, Any]:
-        """As plain data for JSON."""
         return {
             "claimed": {
                 "epsilon": self.claim.epsilon,

@@ -20,20 +20,21 @@ from vpdr.errors import InvalidInput
 from vpdr.federation import build, make_ledger
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
 from vpdr.mechanisms import NoiseSource, Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise
-from vpdr.privacy import Adjacency, Ledger
+from vpdr.privacy import Adjacency, Event, Ledger
 from vpdr.rng import Streams
-from vpdr.types import Features, MechanismState, Prototypes, Release
+from vpdr.types import Features, MechanismState, Prototypes
 from vpdr.validation import at_least
 
+SEARCHED_PAIR, SEARCH_TRIES = "restless", 24  # the pair that is searched for, and how many are tried
 _CANARY_SCALE = 8.0  # norm of a canary, in clip norms
 _CLASS_STD = 0.3  # standard deviation of samples around their class centre, in clip norms
 _RARE_CLASS_SIZE = 4  # samples of the rare class
-
+_HOSTILE_SCALES = (0.0, 1.0, 1e3, -1.0)  # centres of a hostile server, in multiples of the canary
 
 UploadSequence: TypeAlias = tuple[Prototypes, ...]  # one per round
 ServerBehaviour: TypeAlias = Callable[[int, Prototypes], Prototypes]  # round, upload -> upload it works on
-
-_HOSTILE_SCALES = (0.0, 1.0, 1e3, -1.0)  # centres of a hostile server, in multiples of the canary
+NoiseFactory: TypeAlias = Callable[[], NoiseSource]
+Hypothesis: TypeAlias = tuple[Client, list[Prototypes]]  # a client without noise, and its uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +46,22 @@ class ZeroNoise:
 
     @property
     def reproducible(self) -> bool:
-        """True: nothing is drawn."""
         return True
 
     def normal(self, *shape: int) -> Float[Tensor, "..."]:
-        """The median of a Gaussian."""
         return torch.zeros(shape, dtype=torch.float64)
 
     def uniform(self, *shape: int) -> Float[Tensor, "..."]:
-        """The median of the unit interval."""
         return torch.full(shape, 0.5, dtype=torch.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """What an attacker sees of one run: uploads, and features of a public mechanism state, round by round."""
-
-    uploads: UploadSequence = ()
-    state_features: UploadSequence = ()
-
-
-def honest_server(_: int, upload: Prototypes) -> Prototypes:
-    """A server that works on the upload that it received."""
-    return upload
+def make_noise_factory(seed: int | None) -> NoiseFactory:
+    """A fresh noise source for every run: the system's, or a seeded one that makes the audit repeatable."""
+    if seed is None:
+        return SystemNoise
+    at_least(0, seed=seed)
+    streams, runs = Streams(seed).fork("audit"), count()
+    return lambda: SeededNoise(streams.generator("noise", round=next(runs)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,36 +70,17 @@ class AuditTarget:
 
     The attacker knows everything except the noise: all other samples, initial weights, the order of batches,
     every broadcast. Differential privacy is meant to hold against such an attacker.
-
-    Args:
-        run_config: the config that the client was built from.
-        client: the client as a run would build it; audited clients are copies with other data.
-        releases: how many releases share the budget.
-        server: what the server works on, given the upload of a round.
-        streams: random streams of the planted data.
-
-    >>> from vpdr.audits.auditor import AuditOptions, request_from_options
-    >>> request_from_options(AuditOptions(mechanism="igpp", rounds=3)).target.releases
-    3
     """
 
     run_config: RunConfig
-    client: Client
-    releases: int
-    server: ServerBehaviour = honest_server
-    streams: Streams = field(default_factory=lambda: Streams(0))
+    client: Client  # as a run would build it; audited clients are copies with other data
+    releases: int  # how many releases share the budget
+    server: ServerBehaviour | None = None  # what the server works on, given an upload; by default the upload itself
+    streams: Streams = field(default_factory=lambda: Streams(0))  # of the planted data
 
     @classmethod
     def from_config(cls, config: RunConfig, releases: int | None = None) -> "AuditTarget":
-        """The first client of the federation of a config.
-
-        Args:
-            config: any config of a run; the client's own data are not used.
-            releases: number of releases, if it differs from the config's.
-
-        Raises:
-            InvalidInput: the framework uploads nothing.
-        """
+        """The first client of the federation of a config; its own data are not used."""
         client = build(config).clients[0]
         if not client.framework.has_uploads:
             raise InvalidInput(
@@ -116,27 +91,22 @@ class AuditTarget:
 
     @property
     def framework(self) -> Framework[Any]:
-        """The framework of client and server."""
         return self.client.framework
 
     @property
     def classes(self) -> int:
-        """The public number of classes."""
         return self.client.train_config.classes
 
     @property
     def dim(self) -> int:
-        """The dimension of the features."""
         return self.run_config.model.dim
 
     @property
     def clip_norm(self) -> float:
-        """The clip norm R."""
         return self.client.release_config.clip_norm
 
     @property
     def adjacency(self) -> Adjacency:
-        """The adjacency relation of the mechanism."""
         return self.client.release_config.mechanism.adjacency
 
     def make_client(self, train: Samples, noise: NoiseSource, model: Model | None = None) -> Client:
@@ -150,10 +120,6 @@ class AuditTarget:
             release_config=dataclasses.replace(self.client.release_config, make_noise=lambda *_: noise),
             ledger=Ledger(client="audited", budget=None, adjacency=self.adjacency),
         )
-
-    def make_client_with_real_ledger(self, train: Samples, noise: NoiseSource) -> Client:
-        """A fresh client with the ledger of a real run."""
-        return dataclasses.replace(self.make_client(train, noise), ledger=make_ledger(self.run_config, "audited"))
 
     def make_release_context(
         self,
@@ -176,123 +142,74 @@ class AuditTarget:
             state=state or {},
         )
 
+    def release(self, client: Client, round: int) -> Prototypes:
+        """The upload of one round; without prototypes if there is no release."""
+        no_prototypes = Prototypes(torch.zeros(0, self.dim), torch.zeros(0, dtype=torch.int64))
+        return client.release(round) or no_prototypes
+
+    def init_server_state(self) -> FrameworkState:
+        return self.framework.init_state(self._server_context(0))
+
     def aggregate(self, round: int, upload: Prototypes, state: FrameworkState) -> tuple[Any, FrameworkState]:
         """The broadcast that the framework makes of this client's upload alone."""
-        return self.framework.aggregate([self.server(round, upload)], state, self.server_context(round))
+        received = upload if self.server is None else self.server(round, upload)
+        return self.framework.aggregate([received], state, self._server_context(round))
 
-    def server_context(self, round: int) -> ServerContext:
-        """The server's side of one round."""
+    def _server_context(self, round: int) -> ServerContext:
         return ServerContext(
             round=round, classes=self.classes, dim=self.dim, streams=self.streams, weights=torch.ones(1, self.classes)
         )
 
-    def empty_upload(self) -> Prototypes:
-        """An upload without prototypes, for a round without a release."""
-        return Prototypes(torch.zeros(0, self.dim), torch.zeros(0, dtype=torch.int64))
+    def first_broadcast(self, client: Client) -> Any:
+        """What the server makes of a client's first release."""
+        return self.aggregate(1, self.release(client, 1), self.init_server_state())[0]
 
+    def run_client(self, client: Client, hypotheses: list[Hypothesis]) -> UploadSequence:
+        """All releases of one client; hypotheses train on the same broadcasts and record their own uploads.
 
-def hostile_server(audit_target: AuditTarget, canary: Tensor) -> ServerBehaviour:
-    """A server that replaces uploads: all centres at the canary, far behind it, opposite to it, or at 0.
-
-    Centres at 0 show the most of a distant sample. With five releases the last broadcast is that one, in
-    front of the release on which rapp spends most.
-    """
-    labels = torch.arange(audit_target.classes)
-
-    def server(round: int, _: Prototypes) -> Prototypes:
-        centre = _HOSTILE_SCALES[round % len(_HOSTILE_SCALES)] * canary.float()
-        return Prototypes(centre.expand(len(labels), -1).clone(), labels)
-
-    return server
-
-
-def rapp_state_features(state: MechanismState) -> Prototypes:
-    """Sums, counts and the second moment of all stages so far, in units of their noise.
-
-    An upload is a quotient of sums by noisy counts; here each number has Gaussian noise of its own. The
-    second moment is one number, so only the first row has it.
-    """
-    stages = RappState.from_dict(state)
-    counts = stages.counts / stages.counted.sqrt()
-    moment = torch.zeros_like(counts)
-    moment[0] = stages.moment * stages.moment_weight.sqrt()
-    rows = torch.cat([stages.sums / stages.weight.sqrt(), counts[:, None], moment[:, None]], dim=1)
-    return Prototypes(rows, torch.arange(len(rows)))
-
-
-# Mechanisms whose state consists of released numbers alone, so that an attacker may read it as well: it can
-# show more than the uploads. The state of every other mechanism is taken to be private.
-PUBLIC_STATE_FEATURES: dict[type, Callable[[MechanismState], Prototypes]] = {Rapp: rapp_state_features}
-
-
-@dataclass(frozen=True, slots=True)
-class StaticClient:
-    """A client whose features do not change, and whether its releases depend on the server."""
-
-    target: AuditTarget
-    features: Features
-    depends_on_server: bool = True
-
-    @classmethod
-    def from_samples(cls, target: AuditTarget, samples: Samples) -> "StaticClient":
-        """Encode the samples once, and try whether releases without noise depend on the broadcasts."""
-        client = target.make_client(samples, ZeroNoise())
-        features = Features(client.released_features(samples), samples.labels)
-        with_server, without_server = (cls(target, features, depends) for depends in (True, False))
-        differ = _uploads_differ(with_server.run(ZeroNoise()).uploads, without_server.run(ZeroNoise()).uploads)
-        return with_server if differ else without_server
-
-    @property
-    def has_public_state(self) -> bool:
-        """Whether an attacker may read the state of the mechanism."""
-        return type(self.target.client.release_config.mechanism) in PUBLIC_STATE_FEATURES
-
-    def run(self, noise: NoiseSource) -> Transcript:
-        """All releases, in the order of the rounds."""
-        return self.run_with_expectations(noise, ())[0]
-
-    def run_with_expectations(self, noise: NoiseSource, hypotheses: tuple["StaticClient", ...]) -> list[Transcript]:
-        """All releases, and what each hypothesis would have released without noise in place of each of them.
-
-        The hypotheses share the past of this run: its broadcasts, and its mechanism state where that is
-        public. Noise is then the only difference between the run and the true hypothesis.
+        The client shares its model with the true hypothesis, so that nothing is trained twice. A client with
+        private training trains by itself.
         """
-        target, clients = self.target, (self, *hypotheses)
-        sources = [noise, *(ZeroNoise() for _ in hypotheses)]
-        transcripts = [Transcript() for _ in clients]
-        states: list[MechanismState] = [{} for _ in clients]
-        last_broadcast: Prototypes | None = None
-        server_state = target.framework.init_state(target.server_context(0)) if self.depends_on_server else {}
-        for round in range(1, target.releases + 1):
-            releases = [
-                client._release(target.make_release_context(round, source, last_broadcast=last_broadcast, state=state))
-                for client, source, state in zip(clients, sources, states, strict=True)
-            ]
-            transcripts = [self._append(*pair) for pair in zip(transcripts, releases, strict=True)]
-            states = [releases[0].state if self.has_public_state else each.state for each in releases]
-            if self.depends_on_server and round < target.releases:
-                broadcast, server_state = target.aggregate(round, releases[0].prototypes, server_state)
-                last_broadcast = target.framework.global_prototypes(broadcast)
-        return transcripts
+        server_state = self.init_server_state()
+        uploads = []
+        for round in range(1, self.releases + 1):
+            for hypothesis, expected in hypotheses:
+                expected.append(self.release(hypothesis, round))
+            uploads.append(self.release(client, round))
+            if round < self.releases:
+                broadcast, server_state = self.aggregate(round, uploads[-1], server_state)
+                if client.dpsgd_trainer:
+                    client.finetune(broadcast, round)
+                client.last_broadcast = broadcast
+                for hypothesis, _ in hypotheses:
+                    hypothesis.finetune(broadcast, round)
+        return tuple(uploads)
 
-    def _release(self, context: ReleaseContext) -> Release:
-        mechanism = self.target.client.release_config.mechanism
-        return mechanism.release(self.features.vectors, self.features.labels, context)
+    def ledger_after_all_releases(self, noise: NoiseSource) -> Ledger:
+        """The ledger of a client as a run would keep it; it depends on no sample, so planted ones suffice."""
+        ledger = make_ledger(self.run_config, "audited")
+        client = dataclasses.replace(self.make_client(pairs_for(self)[0].first, noise), ledger=ledger)
+        self.run_client(client, [])
+        return client.ledger
 
-    def _append(self, transcript: Transcript, release: Release) -> Transcript:
-        features = transcript.state_features
-        if self.has_public_state:
-            read = PUBLIC_STATE_FEATURES[type(self.target.client.release_config.mechanism)]
-            features = (*features, read(release.state))
-        return Transcript((*transcript.uploads, release.prototypes), features)
+    def planned_events(self) -> list[Event]:
+        """The events of all releases in order; they depend on no sample, so planted ones suffice."""
+        vectors, labels = background_samples(self)
+        state: MechanismState = {}
+        events: list[Event] = []
+        for round in range(1, self.releases + 1):
+            context = self.make_release_context(round, ZeroNoise(), state=state)
+            release = self.client.release_config.mechanism.release(vectors, labels, context)
+            events += release.receipt.events
+            state = release.state
+        return events
 
-
-def _uploads_differ(first: UploadSequence, second: UploadSequence) -> bool:
-    return any(not _arrays_equal(a.to_arrays(), b.to_arrays()) for a, b in zip(first, second, strict=True))
-
-
-def _arrays_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    def features_depend_on_training(self, samples: Samples) -> bool:
+        """Whether training changes the released features, by comparison: declared traits are not trusted."""
+        client = self.make_client(samples, ZeroNoise())
+        before = client.released_features(samples)
+        client.finetune(self.first_broadcast(client), 1)
+        return not torch.equal(before, client.released_features(samples))
 
 
 # Pairs of neighbouring datasets, which every mechanism must make hard to tell apart.
@@ -310,30 +227,36 @@ class NeighbourPair:
 
     @property
     def datasets(self) -> tuple[Samples, Samples]:
-        """Both datasets."""
         return self.first, self.second
 
 
 def pairs_for(target: AuditTarget) -> list[NeighbourPair]:
     """All planted pairs that are neighbours under the target's adjacency."""
-    return [make(target) for make in _PAIR_FACTORIES[target.adjacency]]
-
-
-def background_samples(target: AuditTarget) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-    """Balanced classes of samples around centres on the sphere of the clip norm."""
-    rng = target.streams.generator("crowd")
-    per_class = max(2, target.run_config.benchmark.samples // target.classes)
-    centres = torch.randn(target.classes, target.dim, generator=rng)
-    labels = torch.arange(target.classes).repeat_interleave(per_class)
-    noise = _CLASS_STD / target.dim**0.5 * torch.randn(len(labels), target.dim, generator=rng)
-    vectors: Tensor = target.clip_norm * (torch.nn.functional.normalize(centres)[labels] + noise)
-    return vectors, labels
+    if target.adjacency is Adjacency.REPLACE_SAME_LABEL:
+        return [antipodal_canary(target), mislabelled_canary(target)]
+    single, single_labels = _with_rare_class(target, 1)
+    if target.adjacency is Adjacency.REPLACE_ONE:
+        rare, rare_labels = _with_rare_class(target, _RARE_CLASS_SIZE)
+        rare[0] = _far_sample(target)
+        description = f"one far sample, in a class of {_RARE_CLASS_SIZE} or in the next"
+        return [
+            antipodal_canary(target),
+            mislabelled_canary(target),
+            _replace_first("relabelled", description, rare, rare_labels, rare[0], 1),  # counts change too
+            _replace_first("vanishing", "the only sample of a class, or none", single, single_labels, single[0], 1),
+        ]
+    vectors, labels = background_samples(target)
+    vectors[0] = _far_sample(target)
+    return [
+        _remove_first("absent", "one far sample, or none", vectors, labels),
+        _remove_first("last of its class", "the only sample of a class, or none", single, single_labels),
+    ]
 
 
 def antipodal_canary(target: AuditTarget) -> NeighbourPair:
     """A distant sample against its opposite in the same class: as far as a clipped mean can move."""
     vectors, labels = background_samples(target)
-    vectors[0] = _diagonal_canary(target)
+    vectors[0] = _far_sample(target)
     description = "one sample far out, against its opposite"
     return _replace_first("antipodal", description, vectors, labels, -vectors[0], int(labels[0]))
 
@@ -347,42 +270,44 @@ def mislabelled_canary(target: AuditTarget) -> NeighbourPair:
     return _replace_first("mislabelled", description, vectors, labels, _CANARY_SCALE * foreign, int(labels[0]))
 
 
-def relabelled_canary(target: AuditTarget) -> NeighbourPair:
-    """The same distant sample under two labels, in a rare class: counts change too."""
-    vectors, labels = _with_rare_class(target, _RARE_CLASS_SIZE)
-    vectors[0] = _diagonal_canary(target)
-    description = f"one far sample, in a class of {_RARE_CLASS_SIZE} or in the next"
-    return _replace_first("relabelled", description, vectors, labels, vectors[0].clone(), 1)
+def random_pairs(target: AuditTarget) -> list[NeighbourPair]:
+    """Random samples without class structure, and another draw for one of them.
+
+    A replacement within a class is a neighbour under both replacing adjacencies; under add-remove the
+    replaced sample is left out instead.
+    """
+    labels, std = _balanced_labels(target), target.clip_norm / target.dim**0.5
+    pairs = []
+    for attempt in range(SEARCH_TRIES):
+        rng = target.streams.generator("restless", round=attempt)
+        vectors = torch.randn(len(labels), target.dim, generator=rng).mul(std)
+        row = int(torch.randint(len(labels), (1,), generator=rng))
+        other, rows = vectors.clone(), torch.arange(len(labels))
+        other[row] = torch.randn(1, target.dim, generator=rng).mul(std)[0]
+        if target.adjacency is Adjacency.ADD_REMOVE:
+            rows = rows[rows != row]
+        second = Samples(other[rows], labels[rows])
+        description = f"one ordinary sample against another, the worst of {SEARCH_TRIES} tries"
+        pairs.append(NeighbourPair(SEARCHED_PAIR, description, Samples(vectors, labels), second, other[row]))
+    return pairs
 
 
-def class_disappears(target: AuditTarget) -> NeighbourPair:
-    """The only sample of its class gets another label: the class is present, or it is not."""
-    vectors, labels = _with_rare_class(target, 1)
-    description = "the only sample of a class, or none"
-    return _replace_first("vanishing", description, vectors, labels, vectors[0].clone(), 1)
+def background_samples(target: AuditTarget) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+    """Balanced classes of samples around centres on the sphere of the clip norm."""
+    rng = target.streams.generator("crowd")
+    centres = torch.randn(target.classes, target.dim, generator=rng)
+    labels = _balanced_labels(target)
+    noise = _CLASS_STD / target.dim**0.5 * torch.randn(len(labels), target.dim, generator=rng)
+    vectors: Tensor = target.clip_norm * (torch.nn.functional.normalize(centres)[labels] + noise)
+    return vectors, labels
 
 
-def sample_removed(target: AuditTarget) -> NeighbourPair:
-    """A distant sample, or none."""
-    vectors, labels = background_samples(target)
-    vectors[0] = _diagonal_canary(target)
-    return _remove_first("absent", "one far sample, or none", vectors, labels)
+def _balanced_labels(target: AuditTarget) -> Int[Tensor, " n"]:
+    per_class = max(2, target.run_config.benchmark.samples // target.classes)
+    return torch.arange(target.classes).repeat_interleave(per_class)
 
 
-def only_sample_removed(target: AuditTarget) -> NeighbourPair:
-    """The only sample of its class, or none."""
-    vectors, labels = _with_rare_class(target, 1)
-    return _remove_first("last of its class", "the only sample of a class, or none", vectors, labels)
-
-
-_PAIR_FACTORIES: dict[Adjacency, tuple[Callable[[AuditTarget], NeighbourPair], ...]] = {
-    Adjacency.REPLACE_SAME_LABEL: (antipodal_canary, mislabelled_canary),
-    Adjacency.REPLACE_ONE: (antipodal_canary, mislabelled_canary, relabelled_canary, class_disappears),
-    Adjacency.ADD_REMOVE: (sample_removed, only_sample_removed),
-}
-
-
-def _diagonal_canary(target: AuditTarget) -> Float[Tensor, " d"]:
+def _far_sample(target: AuditTarget) -> Float[Tensor, " d"]:
     """A distant sample with equal coordinates, so that every group of coordinates is clipped."""
     return torch.full((target.dim,), _CANARY_SCALE * target.clip_norm / target.dim**0.5)
 
@@ -418,8 +343,12 @@ def _remove_first(
 # The distinguishing game: runs of one client on two datasets, beside the runs of each without noise.
 
 
-NoiseFactory: TypeAlias = Callable[[], NoiseSource]
-Hypothesis: TypeAlias = tuple[Client, list[Prototypes]]  # a client without noise, and its uploads
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What an attacker sees of one run: uploads, and features of a public mechanism state, round by round."""
+
+    uploads: UploadSequence = ()
+    state_features: UploadSequence = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +358,82 @@ class Trial:
     world: int
     transcript: Transcript
     expected: tuple[Transcript, Transcript]
+
+
+def rapp_state_features(state: MechanismState) -> Prototypes:
+    """Sums, counts and the second moment of all stages so far, in units of their noise.
+
+    An upload is a quotient of sums by noisy counts; here each number has Gaussian noise of its own. The
+    second moment is one number, so only the first row has it.
+    """
+    stages = RappState.from_dict(state)
+    counts = stages.counts / stages.counted.sqrt()
+    moment = torch.zeros_like(counts)
+    moment[0] = stages.moment * stages.moment_weight.sqrt()
+    rows = torch.cat([stages.sums / stages.weight.sqrt(), counts[:, None], moment[:, None]], dim=1)
+    return Prototypes(rows, torch.arange(len(rows)))
+
+
+# Mechanisms whose state consists of released numbers alone, so that an attacker may read it as well: it can
+# show more than the uploads. The state of every other mechanism is taken to be private.
+PUBLIC_STATE_FEATURES: dict[type, Callable[[MechanismState], Prototypes]] = {Rapp: rapp_state_features}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticClient:
+    """A client whose features do not change, and whether its releases depend on the server."""
+
+    target: AuditTarget
+    features: Features
+    depends_on_server: bool = True
+
+    @classmethod
+    def from_samples(cls, target: AuditTarget, samples: Samples) -> "StaticClient":
+        """Encode the samples once, and try whether releases without noise depend on the broadcasts."""
+        features = Features(target.make_client(samples, ZeroNoise()).released_features(samples), samples.labels)
+        with_server, without_server = (cls(target, features, depends) for depends in (True, False))
+        uploads = (client.run(ZeroNoise()).uploads for client in (with_server, without_server))
+        for first, second in zip(*uploads, strict=True):
+            a, b = first.to_arrays(), second.to_arrays()
+            if a.keys() != b.keys() or not all(torch.equal(a[name], b[name]) for name in a):
+                return with_server
+        return without_server
+
+    @property
+    def has_public_state(self) -> bool:
+        """Whether an attacker may read the state of the mechanism."""
+        return type(self.target.client.release_config.mechanism) in PUBLIC_STATE_FEATURES
+
+    def run(self, noise: NoiseSource) -> Transcript:
+        """All releases, in the order of the rounds."""
+        return self.run_with_expectations(noise, ())[0]
+
+    def run_with_expectations(self, noise: NoiseSource, hypotheses: tuple["StaticClient", ...]) -> list[Transcript]:
+        """All releases, and what each hypothesis would have released without noise in place of each of them.
+
+        The hypotheses share the past of this run: its broadcasts, and its mechanism state where that is
+        public. Noise is then the only difference between the run and the true hypothesis.
+        """
+        target, mechanism, clients = self.target, self.target.client.release_config.mechanism, (self, *hypotheses)
+        sources = [noise, *(ZeroNoise() for _ in hypotheses)]
+        uploads: list[list[Prototypes]] = [[] for _ in clients]
+        state_features: list[list[Prototypes]] = [[] for _ in clients]
+        states: list[MechanismState] = [{} for _ in clients]
+        last_broadcast: Prototypes | None = None
+        server_state = target.init_server_state() if self.depends_on_server else {}
+        for round in range(1, target.releases + 1):
+            past = states[:1] * len(clients) if self.has_public_state else states
+            for index, (client, source) in enumerate(zip(clients, sources, strict=True)):
+                context = target.make_release_context(round, source, last_broadcast=last_broadcast, state=past[index])
+                release = mechanism.release(client.features.vectors, client.features.labels, context)
+                uploads[index].append(release.prototypes)
+                states[index] = release.state
+                if self.has_public_state:
+                    state_features[index].append(PUBLIC_STATE_FEATURES[type(mechanism)](release.state))
+            if self.depends_on_server and round < target.releases:
+                broadcast, server_state = target.aggregate(round, uploads[0][-1], server_state)
+                last_broadcast = target.framework.global_prototypes(broadcast)
+        return [Transcript(tuple(sent), tuple(seen)) for sent, seen in zip(uploads, state_features, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,20 +446,27 @@ class DistinguishingGame:
     fixed_expectations: tuple[Transcript, Transcript] | None = None  # if they are the same in all runs
 
     @classmethod
-    def prepare(cls, target: AuditTarget, pair: NeighbourPair) -> "DistinguishingGame":
-        """Compute the expectations once if neither training nor the server matters, else in every run."""
-        if any(features_depend_on_training(target, samples) for samples in pair.datasets):
+    def prepare(cls, target: AuditTarget, pair: NeighbourPair, *, hostile: bool = False) -> "DistinguishingGame":
+        """Compute the expectations once if neither training nor the server matters, else in every run.
+
+        A hostile server replaces uploads: all centres at the canary, far behind it, opposite to it, or at 0.
+        Centres at 0 show the most of a distant sample. With five releases the last broadcast is that one, in
+        front of the release on which rapp spends most.
+        """
+        if hostile:
+
+            def server(round: int, _: Prototypes) -> Prototypes:
+                centre = _HOSTILE_SCALES[round % len(_HOSTILE_SCALES)] * pair.canary.float()
+                return Prototypes(centre.expand(target.classes, -1).clone(), torch.arange(target.classes))
+
+            target = dataclasses.replace(target, server=server)
+        if any(target.features_depend_on_training(samples) for samples in pair.datasets):
             return cls(target=target, pair=pair)
         clients = (StaticClient.from_samples(target, pair.first), StaticClient.from_samples(target, pair.second))
         if any(client.depends_on_server or client.has_public_state for client in clients):
             return cls(target=target, pair=pair, static_clients=clients)
         expectations = clients[0].run(ZeroNoise()), clients[1].run(ZeroNoise())
         return cls(target=target, pair=pair, static_clients=clients, fixed_expectations=expectations)
-
-    @property
-    def replays_training(self) -> bool:
-        """Whether every run replays the training under both hypotheses."""
-        return self.static_clients is None
 
     @property
     def depends_on_server(self) -> bool:
@@ -478,47 +490,5 @@ class DistinguishingGame:
         shared_model = None if self.target.client.dpsgd_trainer else clients[world].model
         sender = self.target.make_client(self.pair.datasets[world], noise(), shared_model)
         expected: tuple[list[Prototypes], list[Prototypes]] = ([], [])
-        uploads = run_client(self.target, sender, list(zip(clients, expected, strict=True)))
+        uploads = self.target.run_client(sender, list(zip(clients, expected, strict=True)))
         return Trial(world, Transcript(uploads), (Transcript(tuple(expected[0])), Transcript(tuple(expected[1]))))
-
-
-def run_client(target: AuditTarget, client: Client, hypotheses: list[Hypothesis]) -> UploadSequence:
-    """All releases of one client; hypotheses train on the same broadcasts and record their own uploads.
-
-    The client shares its model with the true hypothesis, so that nothing is trained twice. A client with
-    private training trains by itself.
-    """
-    server_state = target.framework.init_state(target.server_context(0))
-    uploads = []
-    for round in range(1, target.releases + 1):
-        for hypothesis, expected in hypotheses:
-            expected.append(hypothesis.release(round) or target.empty_upload())
-        upload = client.release(round) or target.empty_upload()
-        uploads.append(upload)
-        if round < target.releases:
-            broadcast, server_state = target.aggregate(round, upload, server_state)
-            if client.dpsgd_trainer:
-                client.finetune(broadcast, round)
-            client.last_broadcast = broadcast
-            for hypothesis, _ in hypotheses:
-                hypothesis.finetune(broadcast, round)
-    return tuple(uploads)
-
-
-def features_depend_on_training(target: AuditTarget, samples: Samples) -> bool:
-    """Whether training changes the released features, by comparison: declared traits are not trusted."""
-    client = target.make_client(samples, ZeroNoise())
-    before = client.released_features(samples)
-    upload = client.release(1) or target.empty_upload()
-    broadcast, _ = target.aggregate(1, upload, target.framework.init_state(target.server_context(0)))
-    client.finetune(broadcast, 1)
-    return not torch.equal(before, client.released_features(samples))
-
-
-def make_noise_factory(seed: int | None) -> NoiseFactory:
-    """A fresh noise source for every run: the system's, or a seeded one that makes the audit repeatable."""
-    if seed is None:
-        return SystemNoise
-    at_least(0, seed=seed)
-    streams, runs = Streams(seed).fork("audit"), count()
-    return lambda: SeededNoise(streams.generator("noise", round=next(runs)))
