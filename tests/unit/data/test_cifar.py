@@ -65,6 +65,6 @@ def test_missing_and_damaged_batches_are_each_named(tmp_path):
     assert "data_batch_2" in issues[0]
 
 
-def test_nothing_at_all_is_one_line(tmp_path):
+def test_an_empty_directory_is_one_line(tmp_path):
     (line,) = CIFAR.check(tmp_path).issues
     assert line.startswith("cifar10: expected cifar-10-batches-py")

@@ -45,7 +45,7 @@ def test_a_registered_benchmark_is_checked_loaded_and_split(registered, tmp_path
     assert (client.client, len(client.train), len(client.test)) == ("grey", 32, 8)
 
 
-def test_a_registered_benchmark_is_listed_last_and_a_name_is_taken_once(registered):
+def test_a_registered_benchmark_is_listed_last_and_refused_a_second_time(registered):
     assert list(BENCHMARK_SPECS)[-1] == "noise"
     with pytest.raises(InvalidInput, match="benchmark 'noise' is registered already"):
         BENCHMARK_SPECS.register("noise", NOISE)

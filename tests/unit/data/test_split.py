@@ -144,7 +144,7 @@ def test_a_local_test_set_has_the_clients_proportions():
         assert len(client_split.test) >= 50
 
 
-def test_a_split_survives_its_file_and_checks_its_data():
+def test_a_split_read_from_its_file_is_equal_and_accepts_its_data():
     data = make_benchmark(make_domain("a", 300), make_domain("b", 200))
     drawn = split_benchmark(data, SplitConfig(skew="label", per_domain=2, validation_fraction=0.1), Streams(0))
     again = Split.from_data(json.loads(json.dumps(drawn.to_data())))

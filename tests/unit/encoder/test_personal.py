@@ -55,7 +55,7 @@ def test_trainable_parameters_are_those_of_the_table(loaded, name, width, classe
 
 
 @pytest.mark.parametrize(("name", "width"), [("vit_tiny", 8), ("vit_small", 16), ("resnet18", 64)])
-def test_the_width_is_the_papers_by_default(loaded, name, width):
+def test_the_default_width_is_that_of_the_paper(loaded, name, width):
     frozen_encoder = make_frozen_encoder(loaded(name))
     assert count_trainable(make_personal_encoder(frozen_encoder, width=0)) == count_trainable(
         make_personal_encoder(frozen_encoder, width=width)
@@ -70,7 +70,7 @@ def test_roberta_has_one_adapter_as_in_the_paper_or_one_a_block(loaded):
 
 @pytest.mark.parametrize("dim", [256, 512, 1024])
 @pytest.mark.parametrize("projection", ["random", "orthogonal", "train"])
-def test_at_the_start_personal_features_are_the_public_ones(lite0, dim, projection):
+def test_personal_features_are_the_public_ones_before_training(lite0, dim, projection):
     frozen_encoder = make_frozen_encoder(lite0.with_pixels(64), projection, dim)
     inputs = full_batch(frozen_encoder.backbone.make_inputs(random_images()))
     pooled = frozen_encoder.backbone.features(inputs)
@@ -96,7 +96,7 @@ def test_a_copy_shares_what_is_frozen_and_owns_what_it_trains(request, name):
     assert all(key.startswith(("adapters.", "projection.")) for key in names)
 
 
-def test_a_trained_projection_belongs_to_its_client_and_the_public_one_stays(lite0):
+def test_a_client_trains_its_own_projection_and_the_public_one_does_not_change(lite0):
     frozen_encoder = make_frozen_encoder(lite0.with_pixels(32), "train")
     before = frozen_encoder.projection.linear.weight.clone()
     inputs = full_batch(frozen_encoder.backbone.make_inputs(random_images()))

@@ -63,7 +63,7 @@ def test_random_text_weights_read_texts_without_a_tokeniser():
     assert not torch.equal(first[0], first[1])
 
 
-def test_without_a_package_the_message_says_where_weights_are(monkeypatch):
+def test_missing_weights_are_named_with_their_source(monkeypatch):
     with pytest.raises(InvalidInput, match="download WinKawaks/vit-small-patch16-224 into a directory"):
         load_backbone("vit_small")
     monkeypatch.setattr(zoo, "find_spec", lambda name: None)
@@ -116,7 +116,7 @@ def test_a_deeper_network_is_not_taken_for_a_shallower_one(tmp_path, resnet18):
         load_backbone("resnet18", str(tmp_path / "deeper.pth"))
 
 
-def test_what_trainers_save_around_a_state_dict_is_unwrapped(tmp_path, resnet18):
+def test_a_state_dict_inside_a_trainers_checkpoint_is_read(tmp_path, resnet18):
     torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state(resnet18).items()}}, tmp_path / "t.pt")
     again = load_backbone("resnet18", str(tmp_path / "t.pt"))
     assert torch.equal(again.network.conv1.weight, resnet18.network.conv1.weight)

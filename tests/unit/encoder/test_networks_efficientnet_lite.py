@@ -71,7 +71,7 @@ def test_the_normalisation_is_the_networks_own(lite0):
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "first", "last"), [(8, 3, 2, 0, 1), (7, 3, 2, 1, 1), (8, 5, 2, 1, 2), (7, 5, 1, 2, 2)]
 )
-def test_same_padding_by_hand(size, kernel, stride, first, last):
+def test_same_padding_equals_explicit_padding(size, kernel, stride, first, last):
     conv = SameConv(1, 1, kernel=kernel, stride=stride)
     torch.nn.init.ones_(conv.weight)
     image = torch.ones(1, 1, size, size)
@@ -87,7 +87,7 @@ def test_too_small_a_size_is_refused(lite0):
 
 
 @pytest.mark.parametrize(("number", "blocks", "channels"), [(1, 21, 320), (2, 21, 352)])
-def test_the_larger_ones_have_their_public_shapes(number, blocks, channels):
+def test_lite1_and_lite2_have_their_public_shapes(number, blocks, channels):
     network = load_backbone(f"efficientnet_lite{number}", "random").network
     assert len(network.blocks) == blocks
     assert network.conv_head.in_channels == channels

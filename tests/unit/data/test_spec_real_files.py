@@ -47,7 +47,7 @@ def test_office_caltech_is_complete_and_split_as_in_the_paper(office):
     assert len(ImageInputs.from_benchmark(benchmark, pixels=32)) == 2533
 
 
-def test_the_digits_that_are_present():
+def test_digits_on_disk_are_loaded_without_the_missing_domains():
     find_or_skip("mnist*.npz")
     spec = BENCHMARK_SPECS["digits"]
     benchmark = spec.load(ROOT, pixels=32, domains=["mnist", "usps"])

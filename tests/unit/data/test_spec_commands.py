@@ -102,7 +102,7 @@ def test_manifest_takes_other_settings(capsys, small_pacs, tmp_path):
         (["manifest", "pacs", "--root", ".", "--out", "x", "--set", "skew=odd"], "skew must be one of"),
     ],
 )
-def test_a_mistake_is_one_line(capsys, tmp_path, monkeypatch, arguments, message):
+def test_invalid_arguments_are_one_line(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     error = run_command(capsys, 2, *arguments).err
     assert message in error

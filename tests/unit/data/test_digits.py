@@ -36,7 +36,7 @@ def test_mnist_from_idx_files(tmp_path, directory, suffix, separator):
     assert isinstance(domain.images, np.memmap)
 
 
-def test_a_sibling_in_the_same_format_is_not_taken_for_mnist(tmp_path):
+def test_fashion_mnist_is_not_taken_for_mnist(tmp_path):
     format_files.write_mnist_idx(tmp_path / "FashionMNIST" / "raw", train=5, test=5)
     format_files.write_mnist_idx(tmp_path / "MNIST" / "raw")
     assert_expected_digits(load_domain(tmp_path, "mnist"), 28)
@@ -82,7 +82,7 @@ def test_synthetic_digits_from_directories(tmp_path, directory):
     assert domain.images.shape == (40, 32, 32, 3)
 
 
-def test_all_four_at_once_keep_the_order_of_the_paper(tmp_path):
+def test_all_four_domains_are_loaded_in_the_order_of_the_paper(tmp_path):
     digits = [str(digit) for digit in range(10)]
     format_files.write_mnist_idx(tmp_path / "mnist")
     format_files.write_usps_libsvm(tmp_path)

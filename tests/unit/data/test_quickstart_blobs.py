@@ -6,7 +6,7 @@ from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 
 
-def test_shapes_and_labels():
+def test_blobs_have_the_requested_shapes_and_labels():
     shards = make_blobs(3, 4, 5, 6, Streams(0))
     assert len(shards) == 3
     for train_x, train_y, test_x, test_y in shards:

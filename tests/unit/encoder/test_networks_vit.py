@@ -39,7 +39,7 @@ def test_a_public_checkpoint_gives_the_features_of_transformers(checkpoint):
     }, "the file has the names of the public checkpoints"
 
 
-def test_the_names_of_the_newer_library_and_a_bare_file_are_read_too(checkpoint, tmp_path):
+def test_keys_of_newer_transformers_and_a_single_file_are_read(checkpoint, tmp_path):
     directory, model = checkpoint
     torch.save(model.state_dict(), tmp_path / "bare.pth")
     save_file(model.state_dict(), tmp_path / "bare.safetensors")
@@ -67,7 +67,7 @@ def test_the_checkpoint_sets_the_eps_of_layer_norm(checkpoint, tmp_path):
     assert {norm.eps for norm in network.modules() if isinstance(norm, torch.nn.LayerNorm)} == {1e-6}
 
 
-def test_other_constants_are_other_weights_to_the_cache(checkpoint, tmp_path):
+def test_another_eps_changes_the_digest_of_the_weights(checkpoint, tmp_path):
     directory, _ = checkpoint
     (tmp_path / "model.safetensors").write_bytes((directory / "model.safetensors").read_bytes())
     plain = load_backbone("vit_tiny", str(tmp_path)).digest

@@ -45,7 +45,7 @@ def test_split_and_subset_give_the_paper_sizes_of_amazon():
     assert len(stratified_subset(labels, train, 0.3, stream())) == 230
 
 
-def test_a_fraction_that_is_whole_but_for_rounding_is_whole():
+def test_rounding_down_tolerates_the_rounding_error_of_a_float():
     labels = np.zeros(100, dtype=np.int64)
     assert len(split_train_test(labels, 0.29, stream())[1]) == 29
     assert len(stratified_subset(labels, np.arange(100), 0.29, stream())) == 29
@@ -120,7 +120,7 @@ def test_skew_is_stronger_the_lower_the_concentration():
     assert missing(100.0) == 0
 
 
-def test_skew_tops_up_a_small_client_and_can_take_all_it_has():
+def test_skew_fills_up_a_small_client_and_can_keep_all_its_samples():
     labels = np.array([0, 0, 1, 2, 2, 2])
     (some,) = skew_labels([labels], 0.01, stream(), 4)
     (everything,) = skew_labels([labels], 0.01, stream(), 100)

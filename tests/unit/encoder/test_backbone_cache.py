@@ -36,7 +36,7 @@ def counting(lite0):
     return make_counting(lite0)
 
 
-def test_the_second_time_nothing_is_computed(tmp_path, images, counting):
+def test_cached_features_are_not_computed_again(tmp_path, images, counting):
     reports = []
     first = cached_pooled_features(counting, images, cache_dir=tmp_path / "new" / "directory")
     second = cached_pooled_features(
@@ -52,7 +52,7 @@ def test_cached_features_are_for_their_owner_only(tmp_path, images, counting):
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_real_features_survive_the_disk_bit_for_bit(tmp_path, images, lite0):
+def test_cached_features_equal_computed_ones_bit_for_bit(tmp_path, images, lite0):
     computed = cached_pooled_features(lite0, images, pixels=64, cache_dir=tmp_path)
     assert torch.equal(computed, cached_pooled_features(lite0, images, pixels=64, cache_dir=tmp_path))
     assert torch.equal(computed, lite0.with_pixels(64).pooled_features(images))

@@ -5,7 +5,7 @@ from vpdr.encoder.zoo import BACKBONES, family_model_spec, model_families
 from vpdr.errors import InvalidInput
 
 
-def test_the_papers_families_are_as_it_describes_them():
+def test_families_match_the_paper():
     extractors = [family_model_spec("HtFE4", client).backbone for client in range(4)]
     assert extractors == ["resnet18", "resnet34", "vit_tiny", "vit_small"]
     heads = [family_model_spec("HtC4", client) for client in range(4)]
@@ -15,7 +15,7 @@ def test_the_papers_families_are_as_it_describes_them():
 
 
 @pytest.mark.parametrize("name", sorted(model_families()))
-def test_every_member_can_be_built(name):
+def test_every_member_of_a_family_has_valid_settings(name):
     for member in model_families()[name].members:
         assert member.backbone in BACKBONES
         assert member.projection in PROJECTIONS
@@ -29,7 +29,7 @@ def test_clients_take_members_in_turn():
     assert family_model_spec("Lite3", 3) == family_model_spec("Lite3", 0)
 
 
-def test_one_family_needs_nothing_but_pip():
+def test_the_weights_of_lite3_are_in_packages():
     assert all(BACKBONES[member.backbone].package for member in model_families()["Lite3"].members)
 
 

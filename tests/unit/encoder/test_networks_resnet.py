@@ -38,7 +38,7 @@ def test_a_public_checkpoint_gives_the_features_of_transformers(checkpoint):
     torch.testing.assert_close(ours.pooled_features(images), theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_the_names_of_torchvision_are_read_even_without_counters(checkpoint, tmp_path):
+def test_keys_of_torchvision_are_read_without_batch_counters(checkpoint, tmp_path):
     name, directory, _ = checkpoint
     ours = load_backbone(name, str(directory), pixels=64)
     tensors = {

@@ -69,7 +69,7 @@ def test_the_paper_head_has_the_paper_size():
     assert len(make_head(8, 3, rng=stream(), hidden=())) == 1
 
 
-def test_nothing_touches_or_reads_the_global_generator():
+def test_the_global_generator_is_neither_used_nor_changed():
     before = torch.random.get_rng_state()
     first = [p.clone() for p in (*make_adapter().parameters(), *make_head(8, 3, rng=stream()).parameters())]
     dropout = SeededDropout(0.5)
@@ -99,7 +99,7 @@ def test_dropout_in_training_needs_a_generator_unless_it_drops_nothing():
     assert torch.equal(SeededDropout(0.0)(torch.ones(2)), torch.ones(2))
 
 
-def test_one_call_seeds_every_dropout_and_a_copy_has_none():
+def test_one_call_seeds_every_dropout_and_a_copy_has_no_generator():
     model = torch.nn.ModuleList([make_adapter(), make_head(8, 3, rng=stream(), hidden=(7, 5))])
     seed_dropout(model, stream("round"))
     dropouts = [part for part in model.modules() if isinstance(part, SeededDropout)]

@@ -30,7 +30,7 @@ def test_a_registered_backbone_is_loaded_and_adapted(registered):
     assert personal(public, full_batch(backbone.make_inputs(random_images()))).shape == (2, 16)
 
 
-def test_a_name_is_taken_once(registered):
+def test_a_registered_name_is_refused_a_second_time(registered):
     with pytest.raises(InvalidInput, match="backbone 'resnet10' is registered already"):
         BACKBONES.register("resnet10", RESNET10)
 
