@@ -214,7 +214,7 @@ def _hyperparameter_panels(summary: StudySummary, method: str) -> dict[str, dict
     return {name: dict(sorted(panel.items())) for name, panel in panels.items()}
 
 
-def _overlap(one: IntervalData, other: IntervalData) -> bool:
+def _intervals_overlap(one: IntervalData, other: IntervalData) -> bool:
     bounds = (one["low"], one["high"], other["low"], other["high"])
     return None not in bounds and bool(one["low"] <= other["high"] and other["low"] <= one["high"])
 
@@ -231,7 +231,7 @@ def _hyperparameter_figure(context: FigureContext, summary: StudySummary) -> Fig
     figure, grid = plots.make_subplots(columns, 1, (3.1 * columns, 3.2), sharey=True)
     for axes, (name, panel) in zip(grid.flat, panels.items(), strict=False):
         best, paper_best = max(panel, key=lambda value: panel[value]["mean"]), context.study.optimum[name]
-        overlaps = any(value in panel and _overlap(panel[best], panel[value]) for value in paper_best)
+        overlaps = any(value in panel and _intervals_overlap(panel[best], panel[value]) for value in paper_best)
         other = f"{summaries.AGREES} (intervals overlap)" if overlaps else summaries.DIFFERS
         verdict = summaries.AGREES if best in paper_best else other
         paper = " or ".join(f"{value:g}" for value in paper_best)
