@@ -112,12 +112,14 @@ def _read_svhn(root: Path, issues: IssueLog) -> RawDomain | None:
 
 def _read_syn(root: Path, issues: IssueLog) -> RawDomain | None:
     train, test = (find_directory(root, part) for part in ("imgs_train", "imgs_valid"))
-    if train is not None and test is not None:
+    raw = None
+    if train is not None:
         classes: dict[str, tuple[str, ...]] = {str(digit): () for digit in range(10)}
-        raw = read_class_directories("imgs_train", [[train], [test]], classes, issues)
-        if raw is not None:
-            return raw
-    return _report_missing("syn", "imgs_train/0..9 and imgs_valid/0..9", issues)
+        parts = [[directory] for directory in (train, test) if directory is not None]
+        raw = read_class_directories("imgs_train", parts, classes, issues)
+    if raw is None or test is None:
+        return _report_missing("syn", "imgs_train/0..9 and imgs_valid/0..9", issues)
+    return raw
 
 
 def _read_two_files(

@@ -29,16 +29,20 @@ T = TypeVar("T")
 
 # Increase it whenever the same files give other pixels than before.
 PIXELS_VERSION = 1
+
 # All that the readers of the public formats are known to raise on damaged files.
 READ_ERRORS = (
     *(OSError, EOFError, ValueError, KeyError, TypeError, IndexError, NotImplementedError, SyntaxError),
     *(struct.error, zlib.error, zipfile.BadZipFile, pickle.UnpicklingError, csv.Error),
 )
-MAX_DEPTH = 3
+MAX_DEPTH = 3  # of the directories below the user's that are searched
 _CHUNK_SIZE = 64  # images decoded at a time
 _MAX_CLASSES_LISTED = 3  # in one line of a report
 
 DecodeProgress = Callable[[int, int], None]  # images done, images in total
+
+
+# What a reader of a dataset gets, uses and returns; no file is trusted.
 
 
 @dataclass(slots=True)
@@ -153,6 +157,9 @@ def find_directory(root: Path, name: str) -> Path | None:
     """The least deep directory of that name; it may be `root` itself."""
     candidates = [directory for directory, _ in _walk_visible(root) if directory.name.lower() == name]
     return min(candidates, key=lambda path: (len(path.parts), path), default=None)
+
+
+# A benchmark as published, and as it is on the user's disk.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -240,7 +240,7 @@ class FeatureInputs:
         return self.features[rows]
 
 
-# The network.
+# A network with its preprocessing, and the cache of its features.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
