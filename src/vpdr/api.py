@@ -205,9 +205,7 @@ def run_experiment(
     if not resume and (out / "summary.json").exists():
         raise InvalidInput(f"{out} already holds a comparison; add --resume, or choose another --out")
     observers = () if attacks is None else (AttackFactory(dataclasses.replace(attacks, workers=1)),)
-    todo = [
-        dataclasses.replace(job, observers=observers, keep_uploads=keep_uploads) for job in make_jobs(experiment, out)
-    ]
+    todo = make_jobs(experiment, out, observers=observers, keep_uploads=keep_uploads)
     # The first run's data are loaded here, so that parallel runs find their frozen features in the cache.
     load_clients(todo[0].config, Streams(todo[0].config.run.seed), progress)
     if on_start is not None:

@@ -4,9 +4,8 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from vpdr.client.client import Client, Samples
 from vpdr.frameworks import PredictionInputs
@@ -202,7 +201,7 @@ def predict_all(client: Client, samples: Samples, train_features: Float[Tensor, 
         released = client.released_features(samples)
         distances = torch.cdist(released, prototypes.vectors)
         predictions["nearest"] = prototypes.labels[distances.argmin(1)]
-        cosines = F.normalize(released) @ F.normalize(prototypes.vectors).T
+        cosines = nn.functional.normalize(released) @ nn.functional.normalize(prototypes.vectors).T
         predictions["nearest_cosine"] = prototypes.labels[cosines.argmax(1)]
     return predictions
 

@@ -71,7 +71,7 @@ def load_experiment(source: str, options: ExperimentOptions | None = None) -> Ex
     content = check_top_level(rename_keys(read_source(source)))
     name = Path(source).stem
     preset = content.get("preset", "paper")
-    check_known("preset", [preset], presets())
+    check_known("preset", [preset], builtin_names("presets"))
     overrides = parse_overrides(options.settings)
     own = modernise({key: value for key, value in content.items() if key not in TOP_LEVEL_KEYS})
     base = deep_merge(read_builtin("presets", preset), own)
@@ -115,22 +115,12 @@ def read_source(source: str) -> dict[str, Any]:
             raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{path} is not valid TOML: {error}") from error
-    if source in presets():
+    presets, experiments = builtin_names("presets"), builtin_names("experiments")
+    if source in presets:
         return {"preset": source}
-    if source in experiments():
+    if source in experiments:
         return read_builtin("experiments", source)
-    names = [*presets(), *experiments()]
-    raise InvalidInput(f"no plan or file named {source!r}; {suggestion(source, names)}")
-
-
-def presets() -> list[str]:
-    """The names of the built-in presets."""
-    return _builtin_names("presets")
-
-
-def experiments() -> list[str]:
-    """The names of the built-in experiments."""
-    return [name for name in _builtin_names("experiments") if name != "methods"]
+    raise InvalidInput(f"no plan or file named {source!r}; {suggestion(source, [*presets, *experiments])}")
 
 
 def read_builtin(directory: str, name: str) -> dict[str, Any]:
@@ -138,9 +128,10 @@ def read_builtin(directory: str, name: str) -> dict[str, Any]:
     return tomllib.loads((resources.files("vpdr.config") / directory / f"{name}.toml").read_text())
 
 
-def _builtin_names(directory: str) -> list[str]:
-    files = (resources.files("vpdr.config") / directory).iterdir()
-    return sorted(Path(file.name).stem for file in files if file.name.endswith(".toml"))
+def builtin_names(directory: str) -> list[str]:
+    """The names of the built-in `presets` or `experiments`."""
+    names = [Path(file.name) for file in (resources.files("vpdr.config") / directory).iterdir()]
+    return sorted(name.stem for name in names if name.suffix == ".toml" and name.stem != "methods")
 
 
 def check_top_level(content: Mapping[str, Any]) -> Mapping[str, Any]:

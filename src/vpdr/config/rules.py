@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vpdr.config.config import RunConfig
 
 SYNTHETIC_BENCHMARKS = {"synthetic"}  # features without images or texts
-EMBEDDED_BENCHMARKS = ("quickstart", *SYNTHETIC_BENCHMARKS)  # those that need no files of the user's
 PLUGINS: dict[str, Mapping[str, Any]] = {"framework": FRAMEWORKS, "mechanism": MECHANISMS, "regulariser": REGULARISERS}
 
 _SET_ELSEWHERE = {"summariser", "uses_broadcast_features"}  # by release.summariser and release.encoder
@@ -36,8 +35,8 @@ _REQUIRED_LEVELS = {
 
 
 def benchmark_names() -> list[str]:
-    """All values of `benchmark.kind`."""
-    return [*EMBEDDED_BENCHMARKS, *BENCHMARK_SPECS]
+    """All values of `benchmark.kind`: those that need no files of the user's come first."""
+    return ["quickstart", *SYNTHETIC_BENCHMARKS, *BENCHMARK_SPECS]
 
 
 def check_config(config: "RunConfig") -> None:
@@ -127,7 +126,7 @@ def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     dim, kind, summariser = config.mechanism.release_dim, config.mechanism.kind, release.summariser
     yield (dim > config.model.dim, f"mechanism.release_dim must be at most model.dim = {config.model.dim}, got {dim}")
     if framework.has_uploads:  # releases that are added up must be of the same features
-        yield _fixed_encoder_rule(config, release_encoder(config))
+        check_encoder_is_fixed(config, release_encoder(config))
         hides_counts = summariser in SUMMARISERS and SUMMARISERS[summariser].counts_are_private(Adjacency.REPLACE_ONE)
         yield (
             traits.is_accumulating and not hides_counts,
@@ -156,20 +155,14 @@ def _broadcast_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     )
 
 
-def _fixed_encoder_rule(config: "RunConfig", encoder: EncoderKind) -> tuple[bool, str]:
-    kind = config.mechanism.kind
-    return (
-        (mechanism_traits(config).is_accumulating or config.mechanism.accumulate) and not encoder.is_fixed,
-        f"mechanism {kind} adds releases up, which needs an encoder that stays as it is, got "
-        f"{encoder_setting(encoder)}; set release.encoder=public",
-    )
-
-
 def check_encoder_is_fixed(config: "RunConfig", encoder: EncoderKind) -> None:
     """Refuse to add up releases of features that change between rounds."""
-    violated, message = _fixed_encoder_rule(config, encoder)
-    if violated:
-        raise InvalidInput(message)
+    adds_up = mechanism_traits(config).is_accumulating or config.mechanism.accumulate
+    if adds_up and not encoder.is_fixed:
+        raise InvalidInput(
+            f"mechanism {config.mechanism.kind} adds releases up, which needs an encoder that stays as it is, got "
+            f"{encoder_setting(encoder)}; set release.encoder=public"
+        )
 
 
 def _dp_training_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:

@@ -29,6 +29,8 @@ from vpdr.rng import Streams
 from vpdr.types import Inputs, ProgressCallback
 from vpdr.validation import check_known
 
+_SCHEDULED_CLIENT = "client in participation.schedule"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientSetup:
@@ -56,21 +58,9 @@ def load_clients(
     With `positions` only these clients are loaded, as by a node that has the data of one silo: the position
     of each among all clients decides its architecture.
     """
-    if positions is not None:
-        return _load_benchmark_clients(config, streams, progress, positions)
-    if config.benchmark.kind in SYNTHETIC_BENCHMARKS:
-        setups = _make_synthetic_clients(config, streams)
-    else:
-        setups = _load_benchmark_clients(config, streams, progress, None)
-    check_known("client in participation.schedule", config.participation.schedule, setups.clients)
-    return setups
-
-
-def _load_benchmark_clients(
-    config: RunConfig, streams: Streams, progress: ProgressCallback, positions: Mapping[str, int] | None
-) -> ClientSetups:
-    """Each client has rows of the benchmark, as features of its own architecture."""
     section = config.benchmark
+    if section.kind in SYNTHETIC_BENCHMARKS and positions is None:
+        return _make_synthetic_clients(config, streams)
 
     @cache
     def encode(spec: zoo.ModelSpec) -> tuple[Benchmark, personal.FrozenEncoder, Samples]:
@@ -93,9 +83,10 @@ def _load_benchmark_clients(
         split = read_split(Path(section.manifest).expanduser())
         split.check(benchmark)
     else:
-        split = split_benchmark(benchmark, split_config_for(section), streams)
+        split = split_benchmark(benchmark, _split_config(section), streams)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
+        check_known(_SCHEDULED_CLIENT, config.participation.schedule, positions)
     clients = {}
     for part in split.client_splits:
         if part.client in positions:
@@ -122,6 +113,7 @@ def _make_synthetic_clients(config: RunConfig, streams: Streams) -> ClientSetups
             train = train.take(torch.from_numpy(rows))
         shard = Shard(train, Samples(blob.test_x, blob.test_y))
         clients[name] = ClientSetup(shard=shard, model_spec=model_spec_for(config, position))
+    check_known(_SCHEDULED_CLIENT, config.participation.schedule, clients)
     return ClientSetups(clients=clients, classes=section.classes)
 
 
@@ -168,7 +160,7 @@ def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress:
     return dataclasses.replace(benchmark, domains=tuple(each for each in benchmark.domains if each.name in names))
 
 
-def split_config_for(section: BenchmarkSection) -> SplitConfig:
+def _split_config(section: BenchmarkSection) -> SplitConfig:
     """The benchmark's own split, with the changes of the config."""
     own = benchmark_loader(section.kind).split_config
     return dataclasses.replace(

@@ -21,8 +21,6 @@ from vpdr.privacy import NoiseOrigin
 from vpdr.records import RunDir, UploadStore, finished_record
 from vpdr.types import ProgressCallback, no_progress
 
-CHECKPOINT_SECONDS = 5.0  # a shorter run is cheaper to repeat than to save
-
 
 @runtime_checkable
 class RunObserver(Protocol):
@@ -76,7 +74,7 @@ class RunOptions:
     progress: ProgressCallback = no_progress
     on_round_end: Sequence[Callable[[RunState], None]] = ()
     stop: Callable[[], bool] = never_stop
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    checkpoint_seconds: float = 5.0  # a shorter run is cheaper to repeat than to save
     observers: Sequence[ObserverFactory] = ()
     keep_uploads: bool = True
 
@@ -206,13 +204,16 @@ class JobResult:
 JobRunner: TypeAlias = Callable[[Job], JobResult]
 
 
-def make_jobs(experiment: Experiment, out: Path) -> list[Job]:
+def make_jobs(
+    experiment: Experiment, out: Path, *, observers: tuple[ObserverFactory, ...] = (), keep_uploads: bool = True
+) -> list[Job]:
     """Every run of an experiment in `out/scenario/method/seed-N`, without the parts that are empty."""
     jobs = []
     for seed in experiment.seeds:
         for method in experiment.method_configs:
             parts = [part for part in (method.scenario, method.method) if part] + [f"seed-{seed}"]
-            jobs.append(Job(method.scenario, method.method, method.with_seed(seed), out.joinpath(*parts)))
+            config, directory = method.with_seed(seed), out.joinpath(*parts)
+            jobs.append(Job(method.scenario, method.method, config, directory, observers, keep_uploads))
     return jobs
 
 

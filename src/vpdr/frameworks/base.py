@@ -140,20 +140,18 @@ class SinglePrototypeSet(Framework[Prototypes]):
         return broadcast
 
     def pack(self, broadcast: Prototypes) -> dict[str, Tensor]:
-        return prototypes_to_arrays("global", broadcast)
+        return prototypes_to_arrays({"global": broadcast})
 
     def unpack(self, arrays: Mapping[str, Tensor]) -> Prototypes:
         return prototypes_from_arrays("global", arrays)
 
 
-def prototypes_to_arrays(prefix: str, prototypes: Prototypes) -> dict[str, Tensor]:
-    """The arrays of a set of prototypes, with names that start with the prefix and a dot."""
-    return {f"{prefix}.{name}": array for name, array in prototypes.to_arrays().items()}
+def prototypes_to_arrays(sets: Mapping[str, Prototypes]) -> dict[str, Tensor]:
+    """The arrays of sets of prototypes, with names that start with the name of the set and a dot."""
+    return {f"{prefix}.{name}": array for prefix, each in sets.items() for name, array in each.to_arrays().items()}
 
 
 def prototypes_from_arrays(prefix: str, arrays: Mapping[str, Tensor]) -> Prototypes:
-    """The inverse of `prototypes_to_arrays`; arrays with other prefixes are ignored."""
+    """One set of `prototypes_to_arrays`; arrays with other prefixes are ignored."""
     start = f"{prefix}."
-    return Prototypes.from_arrays(
-        {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-    )
+    return Prototypes.from_arrays({name.removeprefix(start): arrays[name] for name in arrays if name.startswith(start)})

@@ -13,8 +13,6 @@ from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import one_of, positive
 
-MISSING_CLASS_RULES = ("exclude", "global")
-
 
 @dataclass(frozen=True, slots=True)
 class FedPclBroadcast:
@@ -37,7 +35,7 @@ class FedPcl(base.Framework[FedPclBroadcast]):
 
     def __post_init__(self) -> None:
         positive(temperature=self.temperature)
-        one_of(MISSING_CLASS_RULES, missing_class_rule=self.missing_class_rule)
+        one_of(("exclude", "global"), missing_class_rule=self.missing_class_rule)
 
     def aggregate(
         self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
@@ -102,11 +100,8 @@ class FedPcl(base.Framework[FedPclBroadcast]):
         return broadcast.global_prototypes
 
     def pack(self, broadcast: FedPclBroadcast) -> dict[str, Tensor]:
-        return {
-            **base.prototypes_to_arrays("global", broadcast.global_prototypes),
-            **base.prototypes_to_arrays("members", broadcast.client_prototypes),
-            "owners": broadcast.client_index,
-        }
+        sets = {"global": broadcast.global_prototypes, "members": broadcast.client_prototypes}
+        return {**base.prototypes_to_arrays(sets), "owners": broadcast.client_index}
 
     def unpack(self, arrays: Mapping[str, Tensor]) -> FedPclBroadcast:
         global_prototypes, client_prototypes = (

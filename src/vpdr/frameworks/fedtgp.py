@@ -58,7 +58,11 @@ class FedTgp(SinglePrototypeSet):
                     labels = prototypes.labels[rows]
                     distances = euclidean_distances(prototypes.vectors[rows], _generate_prototypes(generator))
                     distances = distances + margin * nn.functional.one_hot(labels, context.classes)
-                    training.sgd_step(generator, nn.functional.cross_entropy(-distances, labels), self.server_lr)
+                    loss = nn.functional.cross_entropy(-distances, labels)
+                    gradients = torch.autograd.grad(loss, list(generator.values()))
+                    with torch.no_grad():
+                        for value, gradient in zip(generator.values(), gradients, strict=True):
+                            value.sub_(gradient, alpha=self.server_lr)
         generator, uploaded = training.detached(generator), state["seen"].index_fill(0, prototypes.labels, True)
         labels = uploaded.nonzero()[:, 0]
         generated = Prototypes(_generate_prototypes(generator)[labels], labels)

@@ -72,10 +72,7 @@ class Fpl(base.Framework[FplBroadcast]):
         return broadcast.unbiased
 
     def pack(self, broadcast: FplBroadcast) -> dict[str, Tensor]:
-        return {
-            **base.prototypes_to_arrays("centroids", broadcast.centroids),
-            **base.prototypes_to_arrays("unbiased", broadcast.unbiased),
-        }
+        return base.prototypes_to_arrays({"centroids": broadcast.centroids, "unbiased": broadcast.unbiased})
 
     def unpack(self, arrays: Mapping[str, Tensor]) -> FplBroadcast:
         return FplBroadcast(*(base.prototypes_from_arrays(prefix, arrays) for prefix in ("centroids", "unbiased")))

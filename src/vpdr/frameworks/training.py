@@ -128,14 +128,6 @@ def detached(parameters: Parameters) -> Parameters:
     return {name: value.detach() for name, value in parameters.items()}
 
 
-def sgd_step(parameters: Parameters, loss: Float[Tensor, ""], lr: float) -> None:
-    """One step of gradient descent, in place."""
-    gradients = torch.autograd.grad(loss, list(parameters.values()))
-    with torch.no_grad():
-        for value, gradient in zip(parameters.values(), gradients, strict=True):
-            value.sub_(gradient, alpha=lr)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdamW:
     """Adam with decoupled weight decay, with a state that the caller holds."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vpdr.config import RunConfig, load_experiment
-from vpdr.config.load import ExperimentOptions, experiments, parse_seeds, presets
+from vpdr.config.load import ExperimentOptions, builtin_names, parse_seeds
 from vpdr.config.rules import guarantee_level, release_encoder
 from vpdr.errors import InvalidInput
 from vpdr.io import dump_toml
@@ -17,7 +17,7 @@ def config_of(source: str = "paper", *settings: str, methods: str | None = None)
     return load_experiment(source, ExperimentOptions(settings=settings, methods=methods)).method_configs[0].config
 
 
-@pytest.mark.parametrize("name", [*presets(), *experiments()])
+@pytest.mark.parametrize("name", [*builtin_names("presets"), *builtin_names("experiments")])
 def test_everything_built_in_can_be_read(name) -> None:
     experiment = load_experiment(name)
     assert experiment.method_configs
