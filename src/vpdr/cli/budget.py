@@ -328,7 +328,7 @@ def ledger_table(client_ledger: Ledger) -> Table:
 
 
 def _print_ledger(client_ledger: Ledger) -> None:
-    console.print(f"{client_ledger.client}: {client_ledger.header.description}", markup=False)
+    console.print(f"{client_ledger.client}: {client_ledger.description}", markup=False)
     if client_ledger.entries:
         console.print(ledger_table(client_ledger).to_text(console.width), markup=False)
     spent, left = client_ledger.epsilon_spent, client_ledger.epsilon_left

@@ -187,7 +187,7 @@ def _run_round(
         setup, classes = load_local_client(policy, request.config)
         factory = _client_factory(json.dumps(with_local_paths(policy, request.config).to_dict()), classes)
         client = factory.make_client(policy.name, setup)
-        header, entries = client.ledger.header.asdict(), list(client.ledger.entries)
+        header, entries = client.ledger.header, list(client.ledger.entries)
         client.ledger = owner.RunLedger(**header, entries=entries, owner_ledger=store.ledger(policy))
         if saved is not None:
             client.load_state_dict(saved["client"])

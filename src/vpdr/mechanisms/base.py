@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vpdr import privacy
 from vpdr.errors import InvalidInput
-from vpdr.privacy import Adjacency, EncoderKind
+from vpdr.privacy import Adjacency, CountVisibility, EncoderKind, GuaranteeTerms, NoiseOrigin, SensitivityBasis
 from vpdr.prototypes import ClassMeans, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
@@ -324,20 +324,28 @@ def postprocess_rows(
 
 
 def to_finite_float32(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Single precision with every value finite: NaN becomes 0, infinity the largest finite number."""
+    """NaN becomes 0, infinity the largest finite number."""
     return torch.nan_to_num(values.float())
 
 
-def release_terms(adjacency: Adjacency, context: ReleaseContext) -> privacy.GuaranteeTerms:
-    """The terms of a release that is made by the context's summariser."""
-    private = context.summariser.counts_are_private(adjacency)
-    return privacy.GuaranteeTerms(
+def guarantee_terms(
+    adjacency: Adjacency, encoder: EncoderKind, noise: NoiseSource, basis: SensitivityBasis, counts_are_private: bool
+) -> GuaranteeTerms:
+    """The conditions under which a receipt holds."""
+    return GuaranteeTerms(
         adjacency=adjacency,
-        encoder=context.encoder,
-        counts=privacy.CountVisibility.PRIVATE if private else privacy.CountVisibility.PUBLIC,
-        basis=context.summariser.basis,
-        noise=privacy.NoiseOrigin.SEEDED if context.noise.reproducible else privacy.NoiseOrigin.SYSTEM,
+        encoder=encoder,
+        counts=CountVisibility.PRIVATE if counts_are_private else CountVisibility.PUBLIC,
+        basis=basis,
+        noise=NoiseOrigin.SEEDED if noise.reproducible else NoiseOrigin.SYSTEM,
     )
+
+
+def release_terms(adjacency: Adjacency, context: ReleaseContext) -> GuaranteeTerms:
+    """The terms of a release that is made by the context's summariser."""
+    summariser = context.summariser
+    private = summariser.counts_are_private(adjacency)
+    return guarantee_terms(adjacency, context.encoder, context.noise, summariser.basis, private)
 
 
 def noise_to_signal(summary: Summary, noisy: NoisyRows, coord_scale: Float[Tensor, " d"]) -> float:

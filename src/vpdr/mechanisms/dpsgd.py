@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from vpdr import privacy
 from vpdr.encoder.personal import PersonalEncoder, SeededDropout
 from vpdr.errors import InvalidInput
+from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Mechanism, NoiseSource
 from vpdr.mechanisms.igpp import Igpp
 from vpdr.mechanisms.vpp import Vpp
@@ -61,18 +62,12 @@ class DpSgdConfig:
 
     def round_receipt(self, noise: NoiseSource) -> privacy.Receipt:
         """The cost of the steps of one round: one event for each step."""
-        counts_are_public = self.adjacency is Adjacency.REPLACE_SAME_LABEL
-        return privacy.Receipt(
-            events=(GaussianEvent(self.noise_multiplier),) * self.steps_per_round,
-            terms=privacy.GuaranteeTerms(
-                adjacency=self.adjacency,
-                encoder=EncoderKind.DP_TRAINED,
-                counts=privacy.CountVisibility.PUBLIC if counts_are_public else privacy.CountVisibility.PRIVATE,
-                basis=privacy.SensitivityBasis.PROVED,
-                noise=privacy.NoiseOrigin.SEEDED if noise.reproducible else privacy.NoiseOrigin.SYSTEM,
-            ),
-            purpose=privacy.ChargePurpose.TRAINING,
+        counts_are_private = self.adjacency is not Adjacency.REPLACE_SAME_LABEL
+        terms = base.guarantee_terms(
+            self.adjacency, EncoderKind.DP_TRAINED, noise, privacy.SensitivityBasis.PROVED, counts_are_private
         )
+        events = (GaussianEvent(self.noise_multiplier),) * self.steps_per_round
+        return privacy.Receipt(events=events, terms=terms, purpose=privacy.ChargePurpose.TRAINING)
 
     def noisy_mean(
         self, sums: Sequence[Float[Tensor, "..."]], event: GaussianEvent, noise: NoiseSource
@@ -120,12 +115,8 @@ def split_budget_with_training(
 class DpSgdTrainer:
     """Trains the encoder, together with a linear head of its own, by DP-SGD.
 
-    Args:
-        encoder: the encoder to train.
-        head: a linear head that nothing else uses.
-        config: the settings of DP-SGD.
-        batch_size: how many samples are processed at once; it changes a step by rounding only.
-        optimiser: makes the optimiser of a module's parameters.
+    Nothing else uses the head. `batch_size` is how many samples are processed at once; it changes a step by
+    rounding only. `optimiser` makes the optimiser of a module's parameters.
 
     Guarantee: encoder, head and optimiser are functions of public numbers, of the broadcasts, and of noisy
     sums that were charged to the ledger before they were computed. The personal head, which is trained
@@ -170,13 +161,10 @@ class DpSgdTrainer:
         ledger: Ledger,
         round: int,
     ) -> bool:
-        """Charge the steps of a round, then take them; without budget the encoder stays as it is.
+        """Charge the steps of a round, then take them; False where the budget or the plan has none left.
 
         A failure may lose steps that were charged. As long as the ledger has them, they are not repeated at
         the expense of releases; after a crash that restores an earlier ledger they are charged twice.
-
-        Returns:
-            Whether the steps were taken.
         """
         receipt = self.config.round_receipt(noise)
         if ledger.training_steps + len(receipt.events) > self.config.total_steps:
@@ -201,31 +189,24 @@ class DpSgdTrainer:
     def clipped_gradient_sum(
         self, frozen_features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], loss: LossFn, gradients: GradientFn
     ) -> list[Float[Tensor, "..."]]:
-        """The sum of the clipped gradients of all samples."""
+        """The sum of the clipped gradients of all samples.
+
+        Frameworks take means. The mean of a shorter last batch would be over another number, and through
+        rounding every gradient would depend on the number of samples: batches are padded to a fixed size.
+        """
         sums = [torch.zeros(each.shape, dtype=torch.float64) for each in self.model.parameters()]
         for rows in torch.arange(len(labels)).split(self.batch_size):
-            per_sample = gradients(self._batch_loss(frozen_features[rows], labels[rows], loss))
+            padding = self.batch_size - len(rows)
+            inputs = nn.functional.pad(frozen_features[rows], (0, 0, 0, padding))
+            batch_labels = nn.functional.pad(labels[rows], (0, padding))
+            features, logits = self.model(inputs.clone().requires_grad_())
+            terms = loss(TrainBatch(features, logits, batch_labels, inputs, torch.ones(self.batch_size)))
+            unused = 0 * logits.sum()  # where a framework ignores the head, its gradients are zero, not None
+            per_sample = gradients(self.batch_size * torch.stack(list(terms.values())).sum() + unused)
             is_sample = torch.arange(self.batch_size) < len(rows)
             batch_sums = sum_clipped_gradients(per_sample, is_sample, self.config.clip_norm)
             sums = [total + part for total, part in zip(sums, batch_sums, strict=True)]
         return sums
-
-    def _batch_loss(
-        self, batch: Float[Tensor, "b d"], batch_labels: Int[Tensor, " b"], loss: LossFn
-    ) -> Float[Tensor, ""]:
-        """The sum of the loss over a batch that is padded to a fixed number of rows.
-
-        Frameworks take means. The mean of a shorter last batch would be over another number, and through
-        rounding every gradient would depend on the number of samples.
-        """
-        padding = self.batch_size - len(batch)
-        inputs = nn.functional.pad(batch, (0, 0, 0, padding))
-        labels = nn.functional.pad(batch_labels, (0, padding))
-        features, logits = self.model(inputs.clone().requires_grad_())
-        terms = loss(TrainBatch(features, logits, labels, inputs, torch.ones(self.batch_size)))
-        unused = 0 * logits.sum()  # where a framework ignores the head, its gradients are zero, not None
-        total: Tensor = self.batch_size * torch.stack(list(terms.values())).sum() + unused
-        return total
 
     def state_dict(self) -> dict[str, Any]:
         """What must be kept between two rounds, besides the encoder."""

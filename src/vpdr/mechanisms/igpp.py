@@ -8,6 +8,7 @@ import torch
 from vpdr import privacy
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import base
+from vpdr.mechanisms.base import Array, ReleaseContext
 from vpdr.privacy import Adjacency, Budget, GaussianEvent
 from vpdr.types import MechanismState, Prototypes, Release
 
@@ -38,13 +39,11 @@ class NoPrivacy:
         """Nothing to calibrate: only the adjacency is read."""
         return cls(adjacency=config.adjacency)
 
-    def receipt_for(self, context: base.ReleaseContext = base.ReleaseContext()) -> privacy.Receipt:
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """One event without any privacy."""
         return privacy.Receipt(events=(privacy.NotPrivateEvent(),), terms=base.release_terms(self.adjacency, context))
 
-    def release(
-        self, vectors: base.Array, labels: base.Array, context: base.ReleaseContext = base.ReleaseContext()
-    ) -> Release:
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """Summarise, without clipping and without noise."""
         features = base.validate_features(vectors, labels, context)
         summary = context.summariser(features.vectors, features.labels)
@@ -125,14 +124,12 @@ class Igpp:
             accumulate=config.options.get("accumulate", False),
         )
 
-    def receipt_for(self, context: base.ReleaseContext = base.ReleaseContext()) -> privacy.Receipt:
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """One Gaussian event, whatever the data are."""
         events = (GaussianEvent(self.noise_multiplier),)
         return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
 
-    def release(
-        self, vectors: base.Array, labels: base.Array, context: base.ReleaseContext = base.ReleaseContext()
-    ) -> Release:
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """Clip, summarise, add noise."""
         features = base.validate_features(vectors, labels, context)
         summary = context.summariser(base.clip(features.vectors, self.clip_norm), features.labels)

@@ -12,7 +12,8 @@ from torch import Tensor
 from vpdr import privacy
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import base
-from vpdr.privacy import Adjacency, Budget, GaussianEvent
+from vpdr.mechanisms.base import Array, ReleaseContext
+from vpdr.privacy import Adjacency, Budget, GaussianEvent, SensitivityBasis
 from vpdr.prototypes import ClassMeans, ClassSums, blup
 from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
 from vpdr.validation import at_least
@@ -233,20 +234,14 @@ class StageParams:
     num_samples: int | None  # the client's number of samples, where it is public
 
 
-@dataclass(frozen=True, slots=True)
-class StageStatistics:
-    """What a stage computes from the data, before noise. Private."""
+def stage_statistics(features: Features, params: StageParams) -> tuple[Summary, Float[Tensor, ""]]:
+    """Everything in a stage that depends on the data: sums of clipped residuals and counts, and the second moment.
 
-    summary: Summary  # sums of clipped residuals, and the number of samples, row by row
-    second_moment: Float[Tensor, ""]  # Σ over samples of min(|residual|²/4R², 1)
-
-
-def stage_statistics(features: Features, params: StageParams) -> StageStatistics:
-    """Everything in a stage that depends on the data.
+    The second moment is Σ over samples of min(|residual|²/4R², 1).
 
     Guarantee: let R be the radius, whatever it and the centres are. (sums/R, counts) moves by what
     `ClassSums` states under the params' adjacency, because a clipped residual is a function of one sample
-    and at most R long; `second_moment` moves by at most 1, because a sample adds between 0 and 1 to it.
+    and at most R long; the second moment moves by at most 1, because a sample adds between 0 and 1 to it.
     """
     rows = features.labels
     if params.per_class > 1:  # the nearest centre of its class
@@ -261,7 +256,7 @@ def stage_statistics(features: Features, params: StageParams) -> StageStatistics
         sums.index_add_(0, chunk_rows, residuals.mul_(params.radius / norms.clamp_(min=params.radius)))
     second_moment = torch.cat(lengths).square_().clamp_(max=1).sum()
     sizes = torch.bincount(rows, minlength=len(sums))
-    return StageStatistics(Summary(sums, torch.arange(len(sums)), sizes), second_moment)
+    return Summary(sums, torch.arange(len(sums)), sizes), second_moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +275,9 @@ def noisy_stage_statistics(
     Guarantee: the events of `stage` under the params' adjacency, for any centres and any radius: noise on
     what `stage_statistics` bounds, of a scale that does not depend on the data.
     """
-    statistics = stage_statistics(features, params)
+    summary, second_moment = stage_statistics(features, params)
     rows = base.noisy_rows(
-        statistics.summary,
+        summary,
         ClassSums(classes=len(params.centres)),
         noise,
         noise_multiplier=stage.sums.noise_multiplier,
@@ -292,7 +287,7 @@ def noisy_stage_statistics(
     )
     if stage.moment is None:
         return NoisyStatistics(rows, None)
-    return NoisyStatistics(rows, base.noisy_scalar(statistics.second_moment, stage.moment.noise_multiplier, noise))
+    return NoisyStatistics(rows, base.noisy_scalar(second_moment, stage.moment.noise_multiplier, noise))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -544,23 +539,16 @@ class Rapp:
             adjacency=config.adjacency,
         )
 
-    def receipt_for(self, context: base.ReleaseContext = base.ReleaseContext()) -> privacy.Receipt:
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """The events of the next stages; how many stages are done is public."""
         stages = self._next_stages(self._load_state(context))
-        return privacy.Receipt(
-            events=tuple(event for stage in stages for event in stage.events),
-            terms=privacy.GuaranteeTerms(
-                adjacency=self.adjacency,
-                encoder=context.encoder,
-                counts=privacy.CountVisibility.PRIVATE if self._counts_are_private else privacy.CountVisibility.PUBLIC,
-                basis=privacy.SensitivityBasis.PROVED,
-                noise=privacy.NoiseOrigin.SEEDED if context.noise.reproducible else privacy.NoiseOrigin.SYSTEM,
-            ),
+        events = tuple(event for stage in stages for event in stage.events)
+        terms = base.guarantee_terms(
+            self.adjacency, context.encoder, context.noise, SensitivityBasis.PROVED, self._counts_are_private
         )
+        return privacy.Receipt(events=events, terms=terms)
 
-    def release(
-        self, vectors: base.Array, labels: base.Array, context: base.ReleaseContext = base.ReleaseContext()
-    ) -> Release:
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """Run the next stages, and release the estimate of all stages so far."""
         classes = self.classes if context.classes is None else min(self.classes, context.classes)
         features = base.validate_features(vectors, labels, dataclasses.replace(context, classes=classes))
@@ -583,10 +571,21 @@ class Rapp:
             torch.arange(self.classes).repeat_interleave(self.per_class),
             base.to_finite_float32(state.variances(counts) * self.projection.mean_variance),
         )
-        diagnostics = _diagnostics(features, state, counts, self.per_class)
+        # the noise of a typical row relative to a clean prototype, and the last radius; private
+        stds, clean = state.variances(counts).sqrt(), ClassMeans()(features.vectors, features.labels)
+        noise = stds.reshape(-1, self.per_class).mean(dim=1)[clean.labels] * math.sqrt(state.sums.shape[1])
+        norms = clean.vectors.norm(dim=1)
+        ratio = noise[norms > 0] / norms[norms > 0]
+        diagnostics = {
+            "sigma": float(stds.median()),
+            "noise_to_signal": float(ratio.median()) if len(ratio) else 0.0,
+            "energy_ratio": 1.0,  # all coordinates of a row have the same noise
+            "radius": math.sqrt(float(state.moment)),
+            "stage": float(state.stage),
+        }
         return Release(prototypes, self.receipt_for(context), diagnostics, state.to_dict())
 
-    def _load_state(self, context: base.ReleaseContext) -> RappState:
+    def _load_state(self, context: ReleaseContext) -> RappState:
         if context.state:
             return RappState.from_dict(context.state)
         return RappState.initial(self.classes * self.per_class, self.projection.dims[1], self._first_radius)
@@ -596,7 +595,7 @@ class Rapp:
         return [self.stages.stage(number, self.noise_multiplier) for number in numbers]
 
     def _prepare_stage(
-        self, state: RappState, num_samples: int | None, context: base.ReleaseContext
+        self, state: RappState, num_samples: int | None, context: ReleaseContext
     ) -> tuple[RappState, StageParams]:
         """Centres and radius of the next stage, from public numbers only."""
         radius = self._first_radius
@@ -635,19 +634,3 @@ class Rapp:
     @property
     def _counts_are_private(self) -> bool:
         return ClassSums(classes=1).counts_are_private(effective_adjacency(self.adjacency, self.per_class))
-
-
-def _diagnostics(features: Features, state: RappState, counts: Float[Tensor, " p"], per_class: int) -> dict[str, float]:
-    """The noise of a typical row relative to a clean prototype, and the last radius. Private."""
-    stds = state.variances(counts).sqrt()
-    clean = ClassMeans()(features.vectors, features.labels)
-    noise = stds.reshape(-1, per_class).mean(dim=1)[clean.labels] * math.sqrt(state.sums.shape[1])
-    norms = clean.vectors.norm(dim=1)
-    ratio = noise[norms > 0] / norms[norms > 0]
-    return {
-        "sigma": float(stds.median()),
-        "noise_to_signal": float(ratio.median()) if len(ratio) else 0.0,
-        "energy_ratio": 1.0,  # all coordinates of a row have the same noise
-        "radius": math.sqrt(float(state.moment)),
-        "stage": float(state.stage),
-    }

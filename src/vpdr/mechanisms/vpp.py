@@ -12,6 +12,7 @@ from torch import Tensor
 from vpdr import privacy
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import base
+from vpdr.mechanisms.base import Array, ReleaseContext
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, PureEvent
 from vpdr.prototypes import ClassMeans
 from vpdr.types import Features, MechanismState, Release
@@ -82,11 +83,11 @@ class Selection:
     is_private = True  # whether it has a finite privacy cost
     description = ""  # of how precise a selection without noise can be
 
-    def cost(self, context: base.ReleaseContext) -> tuple[privacy.Event, ...]:
+    def cost(self, context: ReleaseContext) -> tuple[privacy.Event, ...]:
         """What `choose` reveals in this context; it does not depend on the scores."""
         return ()
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
         """The selected coordinates of this release."""
         raise NotImplementedError
 
@@ -99,7 +100,7 @@ class Selection:
     def events(self) -> tuple[privacy.Event, ...]:
         """The events of the selections of all rounds."""
         pure = self.pure_events
-        return (pure.event,) * pure.times if pure else self.cost(base.ReleaseContext())
+        return (pure.event,) * pure.times if pure else self.cost(ReleaseContext())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,10 +128,10 @@ class LaplaceSelection(Selection):
     def pure_events(self) -> privacy.RepeatedEvent:
         return privacy.RepeatedEvent(self.event, self.rounds)
 
-    def cost(self, context: base.ReleaseContext) -> tuple[privacy.Event, ...]:
+    def cost(self, context: ReleaseContext) -> tuple[privacy.Event, ...]:
         return (self.event,)
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
         """Clip the scores, add noise, keep the k largest."""
         if k != self.k:
             raise InvalidInput(f"the selection is calibrated for {self.k} coordinates, asked for {k}")
@@ -147,11 +148,11 @@ class FirstRoundSelection(LaplaceSelection):
 
     only_first_round: ClassVar[bool] = True
 
-    def cost(self, context: base.ReleaseContext) -> tuple[privacy.Event, ...]:
+    def cost(self, context: ReleaseContext) -> tuple[privacy.Event, ...]:
         """Nothing where the state holds a selection."""
         return () if "focus" in context.state else (self.event,)
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
         """The selection of the state, or a first one."""
         mask = context.state.get("focus")
         if mask is None:
@@ -169,7 +170,7 @@ class RandomSelection(Selection):
 
     description = "a coin keeps {chance:.4f} of the right coordinates; the selection costs nothing"
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
         """Rank fresh Gaussian draws.
 
         Uniform draws are those behind the Laplace noise: with the same seed their ranking would repeat the
@@ -186,7 +187,7 @@ class PublicSelection(RandomSelection):
 
     description = "the selection uses the last broadcast and costs nothing; its first is a coin ({chance:.4f})"
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
         """By between-class variance of the broadcast; random before the first broadcast."""
         if context.last_broadcast is None:
             return RandomSelection.choose(self, scores, k, context)
@@ -205,11 +206,11 @@ class OracleSelection(Selection):
     is_private = False
     description = "the selection looks at the data: not private, for diagnosis only (a coin keeps {chance:.4f})"
 
-    def choose(self, scores: Float[Tensor, " d"], k: int, context: base.ReleaseContext) -> SelectedCoordinates:
+    def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
         """The k largest scores, without noise."""
         return SelectedCoordinates(top_k_mask(scores, k))
 
-    def cost(self, context: base.ReleaseContext) -> tuple[privacy.Event, ...]:
+    def cost(self, context: ReleaseContext) -> tuple[privacy.Event, ...]:
         return (privacy.NotPrivateEvent(),)
 
 
@@ -438,14 +439,12 @@ class Vpp:
             adjacency=config.adjacency,
         )
 
-    def receipt_for(self, context: base.ReleaseContext = base.ReleaseContext()) -> privacy.Receipt:
+    def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """The events of the selection, and one Gaussian event."""
         events = (*self.selection.cost(context), GaussianEvent(self.noise_multiplier))
         return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
 
-    def release(
-        self, vectors: base.Array, labels: base.Array, context: base.ReleaseContext = base.ReleaseContext()
-    ) -> Release:
+    def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """Select, clip both groups, summarise, add noise to both (Alg. 1, lines 5-10)."""
         features, groups = base.validate_features(vectors, labels, context), self.allocation
         if features.vectors.shape[1] != groups.dim:

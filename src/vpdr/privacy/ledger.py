@@ -10,47 +10,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vpdr.errors import DamagedFile, InvalidInput, VpdrError
 from vpdr.io import write_atomically, write_error
+from vpdr.privacy import guarantee
 from vpdr.privacy.accountants import Budget, Event, event_from_dict, event_to_dict, get_accountant
-from vpdr.privacy.guarantee import (
-    Adjacency,
-    ChargePurpose,
-    CountVisibility,
-    EncoderKind,
-    GuaranteeLevel,
-    GuaranteeTerms,
-    NoiseOrigin,
-    Receipt,
-    SensitivityBasis,
-    parse_enum,
-)
+from vpdr.privacy.guarantee import Adjacency, ChargePurpose, EncoderKind, GuaranteeLevel, Receipt, parse_enum
 
 
 class BudgetExceeded(VpdrError, RuntimeError):
     """A charge would exceed the budget. Raised before anything is released."""
-
-
-class LedgerHeader(NamedTuple):
-    """What identifies a ledger; it never changes, and ledgers with other headers are other ledgers."""
-
-    client: str
-    budget: Budget | None
-    accountant: str
-    adjacency: Adjacency
-
-    @property
-    def description(self) -> str:
-        """All but the client, in a few words."""
-        budget = self.budget
-        amount = "no budget" if budget is None else f"epsilon {budget.epsilon:g}, delta {budget.delta:g}"
-        return f"{amount}, {self.accountant} accountant, {self.adjacency}"
-
-    def asdict(self) -> dict[str, Any]:
-        """The fields by name, to construct another kind of ledger."""
-        return self._asdict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +48,12 @@ def entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
 
 def entry_from_dict(data: Mapping[str, Any]) -> LedgerEntry:
     """The inverse of `entry_to_dict`."""
-    terms = GuaranteeTerms(
+    terms = guarantee.GuaranteeTerms(
         adjacency=Adjacency(data["terms"]["adjacency"]),
         encoder=EncoderKind(data["terms"]["encoder"]),
-        counts=CountVisibility(data["terms"]["counts"]),
-        basis=SensitivityBasis(data["terms"]["basis"]),
-        noise=NoiseOrigin(data["terms"]["noise"]),
+        counts=guarantee.CountVisibility(data["terms"]["counts"]),
+        basis=guarantee.SensitivityBasis(data["terms"]["basis"]),
+        noise=guarantee.NoiseOrigin(data["terms"]["noise"]),
     )
     if not isinstance(data["events"], list) or type(data["round"]) is not int:
         raise InvalidInput(f"expected a round and a list of events, got {data['round']!r} and {data['events']!r}")
@@ -167,9 +137,16 @@ class Ledger:
             )
 
     @property
-    def header(self) -> LedgerHeader:
-        """What identifies this ledger."""
-        return LedgerHeader(self.client, self.budget, self.accountant, self.adjacency)
+    def header(self) -> dict[str, Any]:
+        """What identifies a ledger; it never changes, and ledgers with other headers are other ledgers."""
+        return {name: getattr(self, name) for name in ("client", "budget", "accountant", "adjacency")}
+
+    @property
+    def description(self) -> str:
+        """All of the header but the client, in a few words."""
+        budget = self.budget
+        amount = "no budget" if budget is None else f"epsilon {budget.epsilon:g}, delta {budget.delta:g}"
+        return f"{amount}, {self.accountant} accountant, {self.adjacency}"
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -241,8 +218,8 @@ class Ledger:
         saved = Ledger.from_state_dict(state)
         if saved.header != self.header:
             raise InvalidInput(
-                f"the saved ledger belongs to client {saved.client} with {saved.header.description}, "
-                f"this one to {self.client} with {self.header.description}: budgets cannot be exchanged"
+                f"the saved ledger belongs to client {saved.client} with {saved.description}, "
+                f"this one to {self.client} with {self.description}: budgets cannot be exchanged"
             )
         if saved.entries[: len(self.entries)] != self.entries:
             raise InvalidInput(
@@ -310,11 +287,7 @@ class LedgerFile:
 
     @classmethod
     def open_or_create(cls, path: Path, ledger: Ledger) -> "LedgerFile":
-        """Open a ledger that was started with the same header, or write a new one.
-
-        Raises:
-            InvalidInput: the file has another header, or lacks entries of `ledger`.
-        """
+        """Open a ledger that was started with the same header, or write a new one; InvalidInput where they differ."""
         file = cls(path)
         with file._lock_file():
             if not file.path.exists():
@@ -323,8 +296,8 @@ class LedgerFile:
         stored = file.read()
         if stored.header != ledger.header:
             raise InvalidInput(
-                f"{path} was started for {stored.client} with {stored.header.description}, now "
-                f"{ledger.client} with {ledger.header.description} is asked for: "
+                f"{path} was started for {stored.client} with {stored.description}, now "
+                f"{ledger.client} with {ledger.description} is asked for: "
                 "a budget is not changed by asking again"
             )
         if stored.entries[: len(ledger.entries)] != ledger.entries:
@@ -414,7 +387,7 @@ class FileBackedLedger(Ledger):
 def open_file_ledger(ledger: Ledger, path: Path) -> FileBackedLedger:
     """The same ledger in a file, new or continued."""
     file = LedgerFile.open_or_create(path, ledger)
-    return FileBackedLedger(**ledger.header.asdict(), entries=file.read().entries, path=file.path)
+    return FileBackedLedger(**ledger.header, entries=file.read().entries, path=file.path)
 
 
 def encode_ledger(ledger: Ledger) -> bytes:

@@ -34,16 +34,16 @@ def new_sample(seed: int, length: float) -> torch.Tensor:
 
 def moved(first: Features, second: Features, params, adjacency: Adjacency) -> tuple[float, float]:
     """The joint shift of sums and hidden counts in units of their noise, and that of the moment."""
-    one, two = stage_statistics(first, params), stage_statistics(second, params)
+    (one, first_moment), (two, second_moment) = stage_statistics(first, params), stage_statistics(second, params)
     rule = ClassSums(classes=len(params.centres))
-    unit = rule.sensitivity(params.adjacency, params.radius, one.summary.sizes)
-    shift = ((one.summary.vectors - two.summary.vectors).norm(dim=1) / unit).square().sum()
-    counts = (one.summary.sizes - two.summary.sizes).double()
+    unit = rule.sensitivity(params.adjacency, params.radius, one.sizes)
+    shift = ((one.vectors - two.vectors).norm(dim=1) / unit).square().sum()
+    counts = (one.sizes - two.sizes).double()
     if rule.counts_are_private(params.adjacency):
         shift = shift + (counts / (unit / params.radius)).square().sum()
     else:
         assert not counts.any()  # public, and the same for all neighbours
-    return float(shift.sqrt()), float((one.second_moment - two.second_moment).abs())
+    return float(shift.sqrt()), float((first_moment - second_moment).abs())
 
 
 @settings(max_examples=150, deadline=None)
