@@ -303,6 +303,32 @@ def noisy_rows(
     return NoisyRows(rows, sizes, stds)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GaussianMechanism:
+    """What mechanisms with Gaussian noise share; each says itself what the fields mean for it."""
+
+    clip_norm: float
+    noise_multiplier: float
+    adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
+
+    def __post_init__(self) -> None:
+        check_clip_norm(self.clip_norm)
+        privacy.GaussianEvent(self.noise_multiplier)  # refuses a multiplier out of range
+        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
+
+    def add_noise(self, summary: Summary, context: ReleaseContext, coord_scale: Float[Tensor, " d"]) -> NoisyRows:
+        """`noisy_rows` for the context's summariser."""
+        return noisy_rows(
+            summary,
+            context.summariser,
+            context.noise,
+            noise_multiplier=self.noise_multiplier,
+            clip_norm=self.clip_norm,
+            adjacency=self.adjacency,
+            coord_scale=coord_scale,
+        )
+
+
 def noisy_scalar(value: Float[Tensor, ""], noise_multiplier: float, noise: NoiseSource) -> Float[Tensor, ""]:
     """Add Gaussian noise to a sum to which each sample adds between 0 and 1.
 

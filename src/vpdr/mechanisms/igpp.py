@@ -36,15 +36,12 @@ class NoPrivacy:
 
     @classmethod
     def from_config(cls, config: base.MechanismConfig) -> Self:
-        """Nothing to calibrate: only the adjacency is read."""
         return cls(adjacency=config.adjacency)
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
-        """One event without any privacy."""
         return privacy.Receipt(events=(privacy.NotPrivateEvent(),), terms=base.release_terms(self.adjacency, context))
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
-        """Summarise, without clipping and without noise."""
         features = base.validate_features(vectors, labels, context)
         summary = context.summariser(features.vectors, features.labels)
         vectors = context.summariser.postprocess(summary.vectors, summary.sizes.double())
@@ -54,7 +51,7 @@ class NoPrivacy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Igpp:
+class Igpp(base.GaussianMechanism):
     """Isotropic Gaussian Prototype Perturbation: clip, summarise, add equal noise to every coordinate.
 
     Args:
@@ -77,15 +74,7 @@ class Igpp:
 
     traits: ClassVar[base.MechanismTraits] = base.MechanismTraits()
 
-    clip_norm: float
-    noise_multiplier: float
-    adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
     accumulate: bool = False
-
-    def __post_init__(self) -> None:
-        base.check_clip_norm(self.clip_norm)
-        GaussianEvent(self.noise_multiplier)
-        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(
@@ -125,7 +114,6 @@ class Igpp:
         )
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
-        """One Gaussian event, whatever the data are."""
         events = (GaussianEvent(self.noise_multiplier),)
         return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
 
@@ -134,15 +122,7 @@ class Igpp:
         features = base.validate_features(vectors, labels, context)
         summary = context.summariser(base.clip(features.vectors, self.clip_norm), features.labels)
         coord_scale = torch.ones(features.vectors.shape[1], dtype=torch.float64)
-        noisy = base.noisy_rows(
-            summary,
-            context.summariser,
-            context.noise,
-            noise_multiplier=self.noise_multiplier,
-            clip_norm=self.clip_norm,
-            adjacency=self.adjacency,
-            coord_scale=coord_scale,
-        )
+        noisy = self.add_noise(summary, context, coord_scale)
         state: MechanismState = {}
         if self.accumulate:  # only the noise is averaged out, so the encoder must be the same at every release
             rows, sizes, count, previous = noisy.rows, noisy.sizes, 1, context.state

@@ -439,7 +439,7 @@ def _directions(count: int, dim: int) -> Float[Tensor, "k r"]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rapp:
+class Rapp(base.GaussianMechanism):
     """Sums of residuals around already released centres, in stages whose releases are added up.
 
     Args:
@@ -466,19 +466,14 @@ class Rapp:
 
     traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(is_accumulating=True)
 
-    clip_norm: float
-    noise_multiplier: float
     classes: int
     stages: StageSchedule
     projection: ReleaseProjection
     per_class: int = 1
-    adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
-        base.check_clip_norm(self.clip_norm)
-        GaussianEvent(self.noise_multiplier)
+        base.GaussianMechanism.__post_init__(self)
         at_least(1, classes=self.classes, per_class=self.per_class)
-        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(

@@ -349,7 +349,7 @@ _SELECTION_OPTIONS = ("keep", "cap", "share", "selection")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Vpp:
+class Vpp(base.GaussianMechanism):
     """Select the coordinates that separate classes, and give them less of the noise.
 
     Args:
@@ -373,18 +373,10 @@ class Vpp:
 
     traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(has_selection=True)
 
-    clip_norm: float
     allocation: NoiseAllocation
     selection: Selection
     score_cap: float
-    noise_multiplier: float
     isotropic_multiplier: float
-    adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
-
-    def __post_init__(self) -> None:
-        base.check_clip_norm(self.clip_norm)
-        GaussianEvent(self.noise_multiplier)
-        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
     @classmethod
     def calibrated(
@@ -440,7 +432,6 @@ class Vpp:
         )
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
-        """The events of the selection, and one Gaussian event."""
         events = (*self.selection.cost(context), GaussianEvent(self.noise_multiplier))
         return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
 
@@ -457,15 +448,7 @@ class Vpp:
         bounds = (self.clip_norm * groups.radii[0], self.clip_norm * groups.radii[1])
         summary = context.summariser(base.clip_groups(features.vectors, selected.mask, bounds), features.labels)
         coord_scale = groups.coord_scale(selected.mask)
-        noisy = base.noisy_rows(
-            summary,
-            context.summariser,
-            context.noise,
-            noise_multiplier=self.noise_multiplier,
-            clip_norm=self.clip_norm,
-            adjacency=self.adjacency,
-            coord_scale=coord_scale,
-        )
+        noisy = self.add_noise(summary, context, coord_scale)
         prototypes = base.postprocess_rows(noisy, summary, coord_scale, context.summariser)
         sigma = float(noisy.stds.median()) if len(noisy.stds) else 0.0
         diagnostics = {

@@ -15,25 +15,18 @@ Kind = TypeVar("Kind", bound=StrEnum)
 class Adjacency(StrEnum):
     """The neighbouring relation: which two datasets must be hard to tell apart."""
 
-    REPLACE_SAME_LABEL = "replace-same-label"
-    """One sample is replaced by another of the same class; class counts are public (the paper)."""
-    REPLACE_ONE = "replace-one"
-    """One sample is replaced by any other, its label included; class counts are private."""
-    ADD_REMOVE = "add-remove"
-    """One sample is added or removed; class counts and the size of the dataset are private."""
+    REPLACE_SAME_LABEL = "replace-same-label"  # one sample by another of its class; class counts are public (the paper)
+    REPLACE_ONE = "replace-one"  # one sample by any other, its label included; class counts are private
+    ADD_REMOVE = "add-remove"  # one sample more or less; class counts and the size of the dataset are private
 
 
 class EncoderKind(StrEnum):
     """How the encoder that made the features was trained."""
 
-    PUBLIC = "public"
-    """Fixed before any private sample was used."""
-    BROADCAST = "transcript"
-    """A function of what has already been released, such as a server-trained adapter."""
-    PERSONAL = "personal"
-    """Trained on the client's private samples without privacy (the paper)."""
-    DP_TRAINED = "accounted"
-    """Trained on the client's private samples with privacy, every step of it in the same ledger."""
+    PUBLIC = "public"  # fixed before any private sample was used
+    BROADCAST = "transcript"  # a function of what has already been released, such as a server-trained adapter
+    PERSONAL = "personal"  # trained on the client's private samples without privacy (the paper)
+    DP_TRAINED = "accounted"  # trained on them with privacy, every step of it in the same ledger
 
     @classmethod
     def _missing_(cls, value: object) -> "EncoderKind | None":
@@ -42,7 +35,6 @@ class EncoderKind(StrEnum):
 
     @property
     def is_trained_on_private_data(self) -> bool:
-        """Whether it was trained on the client's own samples."""
         return self in (EncoderKind.PERSONAL, EncoderKind.DP_TRAINED)
 
     @property
@@ -51,8 +43,8 @@ class EncoderKind(StrEnum):
         return self is EncoderKind.PUBLIC
 
 
+# the kinds that a configuration may declare; DP_TRAINED follows from the ledger alone
 DECLARABLE_ENCODERS = ("public", "broadcast", "personal")
-"""The kinds that a configuration may declare; DP_TRAINED follows from the ledger alone."""
 
 
 def declared_encoder(name: str) -> EncoderKind:
@@ -65,10 +57,8 @@ def declared_encoder(name: str) -> EncoderKind:
 class ChargePurpose(StrEnum):
     """What a charge is for."""
 
-    RELEASE = "release"
-    """A release that leaves the client."""
-    TRAINING = "training"
-    """Training steps of the encoder from which features will be released."""
+    RELEASE = "release"  # a release that leaves the client
+    TRAINING = "training"  # training steps of the encoder from which features will be released
 
 
 class CountVisibility(StrEnum):
@@ -81,31 +71,24 @@ class CountVisibility(StrEnum):
 class NoiseOrigin(StrEnum):
     """Where the noise comes from."""
 
-    SYSTEM = "system"
-    """The operating system: nobody can repeat it."""
-    SEEDED = "seeded"
-    """A seed: a simulation, whose level is what secret noise would give."""
+    SYSTEM = "system"  # the operating system: nobody can repeat it
+    SEEDED = "seeded"  # a seed: a simulation, whose level is what secret noise would give
 
 
 class SensitivityBasis(StrEnum):
     """Whether the sensitivity is a proved bound."""
 
     PROVED = "proved"
-    AS_PUBLISHED = "as published"
-    """The paper states it; a counter-example is known."""
+    AS_PUBLISHED = "as published"  # the paper states it; a counter-example is known
 
 
 class GuaranteeLevel(StrEnum):
     """The strength of a stated (ε, δ), weakest last."""
 
-    PROVED = "proved"
-    """Holds end to end for the stated adjacency."""
-    CONDITIONAL = "conditional"
-    """Holds only if the personal encoder is taken as fixed: its training is not accounted for."""
-    AS_PUBLISHED = "as published"
-    """The paper's claim; its sensitivity is not a bound."""
-    NONE = "not private"
-    """The data are released without protection."""
+    PROVED = "proved"  # holds end to end for the stated adjacency
+    CONDITIONAL = "conditional"  # holds only if the personal encoder is taken as fixed: its training is not charged
+    AS_PUBLISHED = "as published"  # the paper's claim; its sensitivity is not a bound
+    NONE = "not private"  # the data are released without protection
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,7 +32,6 @@ class LedgerEntry:
 
     @property
     def is_release(self) -> bool:
-        """Whether the charge is for a release."""
         return self.receipt.purpose is ChargePurpose.RELEASE
 
 
@@ -150,12 +149,10 @@ class Ledger:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The events of all entries, in order."""
         return tuple(event for entry in self.entries for event in entry.receipt.events)
 
     @property
     def releases(self) -> list[LedgerEntry]:
-        """The entries for releases."""
         return [entry for entry in self.entries if entry.is_release]
 
     @property
@@ -204,7 +201,6 @@ class Ledger:
         return low
 
     def state_dict(self) -> dict[str, Any]:
-        """The ledger as plain data."""
         return {
             "client": self.client,
             "budget": self.budget and asdict(self.budget),
