@@ -19,9 +19,9 @@ from vpdr.config import RunConfig, renames, rules
 from vpdr.data.split import Split, write_split
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
-from vpdr.privacy import EncoderKind, FileBackedLedger, GuaranteeLevel, Ledger, NoiseOrigin
+from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin
 from vpdr.privacy.accountants import event_to_dict
-from vpdr.privacy.ledger import encode_ledger
+from vpdr.privacy.ledger import FileBackedLedger, encode_ledger
 from vpdr.types import Prototypes
 
 UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"

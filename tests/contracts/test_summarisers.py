@@ -6,8 +6,7 @@ import torch
 from tests.conftest import CLASSES, DIM, blobs
 from tests.contracts.plug_ins import with_dummies
 from vpdr import SUMMARISERS, Adjacency, ClassMeans, ClassSums
-from vpdr.mechanisms import describe_sensitivity
-from vpdr.mechanisms.base import clip
+from vpdr.mechanisms.base import clip, describe_sensitivity
 from vpdr.privacy import SensitivityBasis
 from vpdr.prototypes import NoSensitivity, Summariser, SummariserConfig
 from vpdr.rng import Streams

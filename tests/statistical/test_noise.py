@@ -9,8 +9,8 @@ import torch
 
 from tests.conftest import CLASSES, DIM, blobs
 from vpdr import Adjacency, ClassSums, Igpp, ReleaseContext, SelectionConfig, SystemNoise, Vpp
-from vpdr.mechanisms import NoiseAllocation, SeededNoise, anova_scores, clip
-from vpdr.mechanisms.base import clip_groups, laplace
+from vpdr.mechanisms import NoiseAllocation, SeededNoise, anova_scores
+from vpdr.mechanisms.base import clip, clip_groups, laplace
 from vpdr.mechanisms.vpp import top_k_mask
 from vpdr.privacy import Budget
 from vpdr.prototypes import ClassMeans

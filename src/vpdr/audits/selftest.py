@@ -31,7 +31,8 @@ from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise, antipodal_c
 from vpdr.client import Samples
 from vpdr.errors import InvalidInput, VpdrError
 from vpdr.frameworks import FRAMEWORKS
-from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, clip
+from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise
+from vpdr.mechanisms.base import clip
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
@@ -142,7 +143,7 @@ def check_mechanism_noise() -> str:
         target = request_from_options(AuditOptions(mechanism=kind, rounds=NOISE_RELEASES)).target
         client = target.make_client(antipodal_canary(target).first, SystemNoise())
         client.release(1)
-        precision = privacy.gaussian_precision(client.ledger.events)
+        precision = privacy.accountants.gaussian_precision(client.ledger.events)
         if not precision:
             lines.append(f"{kind} states no noise")
             continue
@@ -348,8 +349,11 @@ def check_accountants() -> str:
         mu = math.sqrt(ROUNDS) / privacy.ACCOUNTANTS["exact"].noise_multiplier(privacy.Budget(epsilon, delta), ROUNDS)
         actual = float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
         require(abs(actual / delta - 1) < 1e-4, f"delta of epsilon {epsilon:g} is {actual:.8g}, not {delta:g}")
-        require(abs(privacy.epsilon_from_mu(mu, delta) - epsilon) < 1e-5, f"epsilon {epsilon:g} does not come back")
-    selection = privacy.RepeatedEvent(privacy.PureEvent(0.1 / ROUNDS), ROUNDS)
+        require(
+            abs(privacy.accountants.epsilon_from_mu(mu, delta) - epsilon) < 1e-5,
+            f"epsilon {epsilon:g} does not come back",
+        )
+    selection = privacy.accountants.RepeatedEvent(privacy.PureEvent(0.1 / ROUNDS), ROUNDS)
     for name, accountant in privacy.ACCOUNTANTS.items():
         _check_within_budget(name, accountant.noise_multiplier(BUDGET, ROUNDS), ())
         multiplier = accountant.noise_multiplier(BUDGET, ROUNDS, selection)

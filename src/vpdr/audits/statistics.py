@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import betaincinv, ndtr, ndtri
 
-from vpdr.privacy import ACCOUNTANTS, Adjacency, Event, GuaranteeLevel, Ledger, epsilon_from_mu
+from vpdr.privacy import ACCOUNTANTS, Adjacency, Event, GuaranteeLevel, Ledger
+from vpdr.privacy.accountants import epsilon_from_mu
 
 ScoreArray = Float[np.ndarray, " n"]
 RateArray = Float[np.ndarray, " k"]

@@ -19,7 +19,8 @@ from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.federation import build, make_ledger
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
-from vpdr.mechanisms import NoiseSource, Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise
+from vpdr.mechanisms import Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise
+from vpdr.mechanisms.base import NoiseSource
 from vpdr.privacy import Adjacency, Event, Ledger
 from vpdr.rng import Streams
 from vpdr.types import Features, MechanismState, Prototypes

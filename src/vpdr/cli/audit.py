@@ -24,7 +24,8 @@ from vpdr.audits import (
 )
 from vpdr.cli.output import ProgressBars, console, print_json
 from vpdr.errors import InvalidInput
-from vpdr.privacy import DECLARABLE_ENCODERS, Adjacency, declared_encoder
+from vpdr.privacy import Adjacency
+from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, declared_encoder
 from vpdr.report.format import four_digits, short_number
 from vpdr.report.tables import Table, attack_notes, short_attack_table
 from vpdr.validation import check_known

@@ -18,8 +18,8 @@ from vpdr.mechanisms import (
     SelectionConfig,
     StageSchedule,
     describe_selection,
-    describe_sensitivity,
 )
+from vpdr.mechanisms.base import describe_sensitivity
 from vpdr.privacy import (
     ACCOUNTANTS,
     Adjacency,
@@ -30,10 +30,9 @@ from vpdr.privacy import (
     LedgerFile,
     NotPrivateEvent,
     PureEvent,
-    event_to_dict,
-    gaussian_precision,
     get_accountant,
 )
+from vpdr.privacy.accountants import event_to_dict, gaussian_precision
 from vpdr.prototypes import ClassMeans, ClassSums
 from vpdr.report.format import count_noun, four_digits, join_and, short_number
 from vpdr.report.tables import Table

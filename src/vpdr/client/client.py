@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from vpdr.encoder.personal import PersonalEncoder, seed_dropout, seeded_linear
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import FeatureMap, Framework
-from vpdr.mechanisms import DpSgdConfig, DpSgdTrainer, Mechanism, NoiseSource, ReleaseContext
+from vpdr.mechanisms import DpSgdConfig, DpSgdTrainer, Mechanism, ReleaseContext
+from vpdr.mechanisms.base import NoiseSource
 from vpdr.privacy import Adjacency, BudgetExceeded, ChargePurpose, EncoderKind, Ledger
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.regulariser import Regulariser, RegulariserConfig

@@ -16,8 +16,10 @@ from vpdr.data.split import Split
 from vpdr.encoder.personal import AdapterConfig, make_encoder, make_head
 from vpdr.federation.benchmarks import ClientSetup, load_clients
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
-from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, ReleaseNoise, split_budget_with_training
-from vpdr.privacy import Adjacency, Budget, GuaranteeLevel, Ledger, NoiseOrigin, open_file_ledger
+from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, split_budget_with_training
+from vpdr.mechanisms.base import ReleaseNoise
+from vpdr.privacy import Adjacency, Budget, GuaranteeLevel, Ledger, NoiseOrigin
+from vpdr.privacy.ledger import open_file_ledger
 from vpdr.prototypes import SUMMARISERS, ClassMeans, SummariserConfig
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, Prototypes, no_progress

@@ -16,7 +16,8 @@ from vpdr.config.rules import check_encoder_is_fixed, make_framework
 from vpdr.federation import make_release_config
 from vpdr.flower.client_app import log_to_owner, reply_or_refusal
 from vpdr.flower.owner import NodeStore, Policy, Refusal, RefusalCode, check_config_against_policy
-from vpdr.mechanisms import ReleaseContext, validate_features
+from vpdr.mechanisms import ReleaseContext
+from vpdr.mechanisms.base import validate_features
 from vpdr.privacy import ChargePurpose, EncoderKind
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes

@@ -148,7 +148,7 @@ class DataPolicy:
         if self.features:
             validation.at_least(1, classes=self.classes)
         validation.at_least(-1, place=self.place)
-        privacy.declared_encoder(self.encoder)
+        privacy.guarantee.declared_encoder(self.encoder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -284,9 +284,9 @@ class OwnerLedger(privacy.LedgerFile):
             events, budget = (*self.read().events, *receipt.events), self.split_budget
             reserved = self.selection_share * budget.epsilon * (1 + LEDGER_REL_SLACK)
             gaussian = tuple(event for event in events if isinstance(event, privacy.GaussianEvent))
-            if math.fsum(privacy.pure_epsilons(events)) > reserved:
+            if math.fsum(privacy.accountants.pure_epsilons(events)) > reserved:
                 raise privacy.BudgetExceeded(f"{self.path}: selections may spend at most epsilon {reserved:g}")
-            if privacy.GdpAccountant().epsilon(gaussian, budget.delta) > budget.epsilon - reserved:
+            if privacy.accountants.GdpAccountant().epsilon(gaussian, budget.delta) > budget.epsilon - reserved:
                 message = f"{self.path}: epsilon {reserved:g} of the budget is for selections only"
                 raise privacy.BudgetExceeded(message)
         super().charge(receipt, round=round)

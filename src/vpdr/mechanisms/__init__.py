@@ -1,19 +1,6 @@
 """Privacy mechanisms: from a client's features to a release, with its privacy cost."""
 
-from vpdr.mechanisms.base import (
-    Mechanism,
-    MechanismConfig,
-    MechanismTraits,
-    NoiseSource,
-    ReleaseContext,
-    ReleaseNoise,
-    SeededNoise,
-    SystemNoise,
-    check_clip_norm,
-    clip,
-    describe_sensitivity,
-    validate_features,
-)
+from vpdr.mechanisms.base import Mechanism, MechanismConfig, MechanismTraits, ReleaseContext, SeededNoise, SystemNoise
 from vpdr.mechanisms.dpsgd import DpSgdConfig, DpSgdTrainer, split_budget_with_training
 from vpdr.mechanisms.igpp import Igpp, NoPrivacy
 from vpdr.mechanisms.rapp import DEFAULT_STAGE_SHARES, Rapp, RappState, ReleaseProjection, StageSchedule, parse_shares

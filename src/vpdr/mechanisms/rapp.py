@@ -166,7 +166,7 @@ class StageSchedule:
     moment_share: float = 0.03  # the part of each stage for the second moment, which sets the radius
 
     def __post_init__(self) -> None:
-        privacy.check_rounds(self.releases)
+        privacy.accountants.check_rounds(self.releases)
         if not self.shares or not all(0 < share < math.inf for share in self.shares):
             raise InvalidInput(f"stage shares must be positive numbers, got {list(self.shares)}; use 5,10,15,30,40")
         if not 0 <= self.moment_share < 1:

@@ -92,7 +92,7 @@ class Selection:
         raise NotImplementedError
 
     @property
-    def pure_events(self) -> privacy.RepeatedEvent | None:
+    def pure_events(self) -> privacy.accountants.RepeatedEvent | None:
         """The Laplace noise of the selections of all rounds; None where there is none."""
         return None
 
@@ -125,8 +125,8 @@ class LaplaceSelection(Selection):
         return PureEvent(2 * self.k * self.cap / self.scale)
 
     @property
-    def pure_events(self) -> privacy.RepeatedEvent:
-        return privacy.RepeatedEvent(self.event, self.rounds)
+    def pure_events(self) -> privacy.accountants.RepeatedEvent:
+        return privacy.accountants.RepeatedEvent(self.event, self.rounds)
 
     def cost(self, context: ReleaseContext) -> tuple[privacy.Event, ...]:
         return (self.event,)
@@ -269,7 +269,7 @@ class SelectionConfig:
         """The selection with its Laplace scale λ = 2 d_A H T / ε₁ (Eq. 9)."""
         if self.selection in _NOISELESS:
             return _NOISELESS[self.selection]()
-        privacy.check_rounds(rounds)
+        privacy.accountants.check_rounds(rounds)
         kind, (selection_budget, _) = _NOISY[self.selection], budget.split(self.share)
         times = 1 if kind.only_first_round else rounds
         scale = 2 * k * self.cap * times / selection_budget.epsilon

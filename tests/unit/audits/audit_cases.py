@@ -13,7 +13,7 @@ from vpdr.audits import AuditConfig, AuditTarget
 from vpdr.audits.auditor import AuditOptions, request_from_options
 from vpdr.audits.target import make_noise_factory
 from vpdr.client import Client, Samples
-from vpdr.mechanisms import NoiseSource
+from vpdr.mechanisms.base import NoiseSource
 from vpdr.privacy import Adjacency
 
 ROUNDS = 4

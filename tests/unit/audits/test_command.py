@@ -12,7 +12,8 @@ from tests.unit.federation.conftest import tiny
 from vpdr.audits.auditor import request_from_run
 from vpdr.cli import main
 from vpdr.federation import run_federation
-from vpdr.privacy import LedgerFile, encode_ledger
+from vpdr.privacy import LedgerFile
+from vpdr.privacy.ledger import encode_ledger
 
 FEW = ("--trials", "30", "--rounds", "1", "--seed", "3")
 QUICK = ("--trials", "60", "--rounds", "2", "--seed", "3")

@@ -18,7 +18,8 @@ from vpdr.audits.statistics import (
     operating_point,
     violated_point,
 )
-from vpdr.privacy import ACCOUNTANTS, Adjacency, GaussianEvent, GuaranteeLevel, PureEvent, epsilon_from_mu
+from vpdr.privacy import ACCOUNTANTS, Adjacency, GaussianEvent, GuaranteeLevel, PureEvent
+from vpdr.privacy.accountants import epsilon_from_mu
 
 
 @settings(max_examples=60, deadline=None)

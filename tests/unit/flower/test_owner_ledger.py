@@ -17,12 +17,12 @@ from vpdr.privacy import (
     CountVisibility,
     EncoderKind,
     GaussianEvent,
-    GdpAccountant,
     GuaranteeTerms,
     PureEvent,
     Receipt,
     SensitivityBasis,
 )
+from vpdr.privacy.accountants import GdpAccountant
 
 
 def test_a_second_run_cannot_spend_the_budget_again(tmp_path: Path) -> None:

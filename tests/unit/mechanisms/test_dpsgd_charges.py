@@ -27,9 +27,8 @@ from vpdr.privacy import (
     LedgerFile,
     Receipt,
     SensitivityBasis,
-    entry_from_dict,
-    entry_to_dict,
 )
+from vpdr.privacy.ledger import entry_from_dict, entry_to_dict
 
 TERMS = GuaranteeTerms(
     adjacency=Adjacency.REPLACE_SAME_LABEL,

@@ -21,10 +21,11 @@ from tests.unit.audits.audit_cases import ScaledNoise
 from tests.unit.mechanisms.rapp_cases import make_rapp
 from vpdr import Adjacency, ClassMeans, ReleaseContext, SeededNoise
 from vpdr.audits.target import ZeroNoise
-from vpdr.mechanisms import NoiseSource, Rapp, ReleaseProjection
+from vpdr.mechanisms import Rapp, ReleaseProjection
 from vpdr.mechanisms import rapp as rapp_module
+from vpdr.mechanisms.base import NoiseSource
 from vpdr.mechanisms.rapp import NoisyStatistics
-from vpdr.privacy import gaussian_precision
+from vpdr.privacy.accountants import gaussian_precision
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
 
