@@ -76,7 +76,7 @@ class Ledger:
     Guarantee: after any sequence of `charge` calls that returned, the accountant's ε of all recorded
     events at the budget's δ is at most the budget's ε. A refused charge changes nothing.
 
-    >>> from vpdr.privacy import GaussianEvent
+    >>> from vpdr.privacy import GaussianEvent, GuaranteeTerms
     >>> terms = GuaranteeTerms(
     ...     adjacency="replace-one", encoder="public", counts="private", basis="proved"
     ... )
@@ -260,7 +260,6 @@ class LedgerFile:
     of itself; keep it where only the client's owner can write.
 
     >>> import tempfile
-    >>> from vpdr.privacy import Budget
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     file = LedgerFile.create(Path(directory) / "a.json", Ledger(client="a", budget=Budget(1.0, 1e-5)))
     ...     file.read().epsilon_spent
