@@ -9,12 +9,7 @@ from typing import Annotated
 import click
 import typer
 
-from vpdr.cli.audit import attack, doctor, run_audit
-from vpdr.cli.budget import calibrate, ledger
-from vpdr.cli.data import data
-from vpdr.cli.flower import flower
-from vpdr.cli.reproduce import list_results, reproduce, results
-from vpdr.cli.run import run
+from vpdr.cli import audit, budget, data, flower, reproduce, run
 from vpdr.errors import VpdrError
 
 app = typer.Typer(
@@ -24,17 +19,17 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(run)
-app.command()(attack)
-app.command("audit")(run_audit)
-app.command()(calibrate)
-app.command()(ledger)
-app.add_typer(data, name="data")
-app.add_typer(flower, name="flower")
-app.command()(reproduce)
-app.command("list")(list_results)
-app.command()(results)
-app.command()(doctor)
+app.command()(run.run)
+app.command()(audit.attack)
+app.command("audit")(audit.run_audit)
+app.command()(budget.calibrate)
+app.command()(budget.ledger)
+app.add_typer(data.data, name="data")
+app.add_typer(flower.flower, name="flower")
+app.command()(reproduce.reproduce)
+app.command("list")(reproduce.list_results)
+app.command()(reproduce.results)
+app.command()(audit.doctor)
 
 
 @app.callback()
@@ -52,13 +47,9 @@ def commands(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command, of the process if `arguments` is None, and return the exit code.
 
-    Args:
-        arguments: the command line without the program's name; that of the process if None.
-
-    Returns:
-        The exit code. An error of the user is one line on standard error and exit code 2.
+    An error of the user is one line on standard error and exit code 2.
     """
     try:
         code = app(args=list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)

@@ -1,4 +1,4 @@
-"""`vpdr attack`: attacks on the uploads of a finished run."""
+"""`vpdr attack`, `vpdr audit` and `vpdr doctor`: attacks on a finished run, bounds on ε, and a self-test."""
 
 import sys
 import time
@@ -8,27 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from vpdr.api import attack as attack_run
+from vpdr import api, audits
 from vpdr.attacks import AttackCallbacks, parse_attack_config
-from vpdr.audits import (
-    AuditConfig,
-    AuditOptions,
-    AuditRequest,
-    AuditResult,
-    audit,
-    describe_target,
-    make_noise_factory,
-    request_from_options,
-    request_from_run,
-    run_selftests,
-)
-from vpdr.cli.output import ProgressBars, console, print_json
+from vpdr.cli import output
+from vpdr.cli.output import console, print_json
 from vpdr.errors import InvalidInput
-from vpdr.privacy import Adjacency
-from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, declared_encoder
+from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, Adjacency, declared_encoder
 from vpdr.report.format import four_digits, short_number
 from vpdr.report.tables import Table, attack_notes, short_attack_table
 from vpdr.validation import check_known
+
+IS_HOSTILE = {"honest": False, "hostile": True}  # by the value of --server
+HOSTILE_ROUNDS = 5  # each false broadcast reaches a release, and rapp makes one stage of each release
 
 
 def attack(
@@ -36,14 +27,12 @@ def attack(
     kinds: Annotated[
         str, typer.Option("--attack", metavar="fsh,mia", help="Attacks: mia (membership), fsh (reconstruction).")
     ] = "mia",
-    rounds: Annotated[str | None, typer.Option(help="Rounds to attack, such as 1,5,20; all if not given.")] = None,
-    phi: Annotated[
-        str, typer.Option(help="The adversary's encoder: client (as in the paper) or initial (what a server has).")
-    ] = "client",
+    rounds: output.AttackRoundsOption = None,
+    phi: output.AttackEncoderOption = "client",
     stronger: Annotated[bool, typer.Option(help="Also run likelihood-ratio membership attacks.")] = True,
-    steps: Annotated[int, typer.Option(help="Largest number of steps of a reconstruction.")] = 10_000,
-    device: Annotated[str, typer.Option(help="Device of the reconstructions: cpu or cuda.")] = "cpu",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress and no table.")] = False,
+    steps: output.AttackStepsOption = 10_000,
+    device: output.AttackDeviceOption = "cpu",
+    quiet: output.QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
 ) -> None:
     """Attack the uploads of a finished run; writes attacks.json, figures and a new report.html.
@@ -55,29 +44,22 @@ def attack(
         kinds, rounds, adversary_encoder=phi, likelihood_ratio=stronger, steps=steps, device=device
     )
     show = not quiet and not as_json
-    with ProgressBars(show=show) as progress:
+    with output.ProgressBars(show=show) as progress:
         callbacks = AttackCallbacks(on_message=progress.print_line, progress=progress.update)
-        content = attack_run(run, config, progress=progress.update, callbacks=callbacks)
+        content = api.attack(run, config, progress=progress.update, callbacks=callbacks)
     if as_json:
         print_json({**content, "out": str(run)})
     elif show:
         print_attacks(content["attacks"])
-        console.print(f"results: {run / 'attacks.json'}   report: {run / 'report.html'}", markup=False)
+        console.print(f"results: {run / 'attacks.json'}   report: {run / 'report.html'}")
 
 
 def print_attacks(attacks: Mapping[str, Any]) -> None:
     """Print one table per attack: mean and spread over rounds, chance, and the difference to chance."""
     for kind, result in attacks.items():
-        console.print(short_attack_table(kind, result).to_text(console.width), markup=False)
+        console.print(short_attack_table(kind, result).to_text(console.width))
         for note in attack_notes(result):
-            console.print(f"  - {note}", markup=False)
-
-
-# `vpdr audit`: a certified lower bound on ε; `vpdr doctor`: a self-test of this installation.
-
-
-IS_HOSTILE = {"honest": False, "hostile": True}  # by the value of --server
-HOSTILE_ROUNDS = 5  # each false broadcast reaches a release, and rapp makes one stage of each release
+            console.print(f"  - {note}")
 
 
 def run_audit(  # noqa: PLR0913 - one parameter per option of the command
@@ -115,10 +97,7 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
     seed: Annotated[
         int | None, typer.Option(help="Seed for a repeatable audit; noise of the system if not given.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting. May be repeated."),
-    ] = None,
+    settings: output.SettingsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Certify a lower bound on ε of a mechanism or a run, and compare it with the claim.
@@ -127,29 +106,35 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
     dataset it came from. Exit codes: 0 not refuted, 1 the claim is refuted, 2 wrong input.
     """
     check_known("server", [server], IS_HOSTILE)
-    options = {
+    options: dict[str, Any] = {
         "mechanism": mechanism,
         "epsilon": epsilon,
         "delta": delta,
         "rounds": rounds,
         "summariser": summariser,
-        "encoder": encoder,
+        "encoder": encoder if encoder is None or folder is not None else declared_encoder(encoder),
         "adjacency": adjacency,
     }
     options = {name: value for name, value in options.items() if value is not None}
-    if IS_HOSTILE[server] and folder is None:
-        options.setdefault("rounds", HOSTILE_ROUNDS)
-    request = _make_request(folder, options, settings or [])
-    config = AuditConfig(
+    if folder is None:
+        if IS_HOSTILE[server]:
+            options.setdefault("rounds", HOSTILE_ROUNDS)
+        request = audits.request_from_options(audits.AuditOptions(**options, settings=settings or []))
+    elif options:
+        names = ", ".join(f"--{name}" for name in options)
+        raise InvalidInput(f"the run already decides {names}; leave it out, or use --set")
+    else:
+        request = audits.request_from_run(folder, settings or [])
+    config = audits.AuditConfig(
         trials=trials,
         confidence=confidence,
-        noise=make_noise_factory(seed),
+        noise=audits.make_noise_factory(seed),
         lying_server=IS_HOSTILE[server],
         pair=pair,
         progress=ProgressPrinter(show=not as_json).update,
     )
-    result = audit(request.target, request.claim, config)
-    description = {**describe_target(request.target), "server": server, "seed": seed}
+    result = audits.audit(request.target, request.claim, config)
+    description = {**audits.describe_target(request.target), "server": server, "seed": seed}
     if as_json:
         print_json({"audited": description, **result.to_data()})
     else:
@@ -158,33 +143,19 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
         raise typer.Exit(1)
 
 
-def _make_request(run_dir: Path | None, options: dict[str, Any], settings: list[str]) -> AuditRequest:
-    if run_dir is None:
-        if "encoder" in options:
-            options = {**options, "encoder": declared_encoder(options["encoder"])}
-        return request_from_options(AuditOptions(**options, settings=settings))
-    if options:
-        names = ", ".join(f"--{name}" for name in options)
-        raise InvalidInput(f"the run already decides {names}; leave it out, or use --set")
-    return request_from_run(run_dir, settings)
-
-
 class ProgressPrinter:
     """Progress with the remaining time on standard error; one line per phase without a terminal."""
 
     def __init__(self, *, show: bool) -> None:
-        self.live = show and sys.stderr.isatty()
         self.show, self._begin, self._phase, self._estimated = show, 0.0, "", False
 
     def update(self, phase: str, done: int, total: int) -> None:
-        """Show how much of a phase is done."""
         if not self.show:
             return
         if phase != self._phase:
             self._phase, self._begin, self._estimated = phase, time.perf_counter(), False
-        elapsed = time.perf_counter() - self._begin
-        remaining = elapsed / max(done, 1) * (total - done)
-        if self.live:
+        remaining = (time.perf_counter() - self._begin) / max(done, 1) * (total - done)
+        if sys.stderr.isatty():
             end = "\n" if done == total else ""
             sys.stderr.write(f"\r{phase}: {done} of {total}, {remaining:.0f} s left   {end}")
             sys.stderr.flush()
@@ -193,14 +164,13 @@ class ProgressPrinter:
             sys.stderr.write(f"{phase}: {total}, about {remaining:.0f} s\n")
 
 
-def _print_result(result: AuditResult, description: dict[str, Any]) -> None:
+def _print_result(result: audits.AuditResult, description: dict[str, Any]) -> None:
     claim = result.claim
     independent = "" if result.depends_on_server else " (no release depends on what it says)"
     console.print(
         f"audit of {description['mechanism']} on {description['summariser']}, "
         f"{description['encoder']} encoder, {claim.adjacency}, {claim.releases} releases, "
-        f"{description['server']} server{independent}",
-        markup=False,
+        f"{description['server']} server{independent}"
     )
     claimed = "nothing finite"
     if claim.is_finite:
@@ -218,9 +188,8 @@ def _print_result(result: AuditResult, description: dict[str, Any]) -> None:
         "runs": f"{result.trials} of each world, {result.certifying_trials} of them for the bound, "
         f"{result.seconds:.0f} s",
     }
-    table = Table.from_fields({f"  {name}": text for name, text in fields.items()})
-    console.print(table.to_text(), markup=False)
-    console.print(result.verdict, markup=False)
+    console.print(Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
+    console.print(result.verdict)
 
 
 def doctor(
@@ -232,16 +201,16 @@ def doctor(
     pass, 1 a test fails.
     """
     begin, results = time.perf_counter(), []
-    for result in run_selftests():
+    for result in audits.run_selftests():
         results.append(result)
         if not as_json:
             state = "ok    " if result.ok else "FAILED"
-            console.print(f"{state}  {result.name:<22}{result.message}", markup=False)
+            console.print(f"{state}  {result.name:<22}{result.message}")
     seconds, healthy = time.perf_counter() - begin, all(result.ok for result in results)
     if as_json:
         checks = [{"name": each.name, "ok": each.ok, "words": each.message} for each in results]
         print_json({"healthy": healthy, "checks": checks, "seconds": seconds})
     else:
-        console.print(f"{'healthy' if healthy else 'not healthy'}, {seconds:.0f} s", markup=False)
+        console.print(f"{'healthy' if healthy else 'not healthy'}, {seconds:.0f} s")
     if not healthy:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`vpdr calibrate`: how much noise a budget requires."""
+"""`vpdr calibrate` and `vpdr ledger`: the noise that a budget requires, and what a client has spent of it."""
 
 import math
 from collections.abc import Callable
@@ -8,35 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
+from vpdr import mechanisms
 from vpdr.cli.output import console, print_json
 from vpdr.errors import InvalidInput
-from vpdr.mechanisms import (
-    MECHANISMS,
-    SELECTIONS,
-    MechanismConfig,
-    NoiseAllocation,
-    SelectionConfig,
-    StageSchedule,
-    describe_selection,
-)
-from vpdr.mechanisms.base import describe_sensitivity
-from vpdr.privacy import (
-    ACCOUNTANTS,
-    Adjacency,
-    Budget,
-    Event,
-    GaussianEvent,
-    Ledger,
-    LedgerFile,
-    NotPrivateEvent,
-    PureEvent,
-    get_accountant,
-)
-from vpdr.privacy.accountants import event_to_dict, gaussian_precision
+from vpdr.mechanisms import MECHANISMS, base
+from vpdr.mechanisms.vpp import SELECTIONS, NoiseAllocation, SelectionConfig, describe_selection
+from vpdr.privacy import accountants
+from vpdr.privacy.accountants import ACCOUNTANTS, Budget, GaussianEvent
+from vpdr.privacy.guarantee import Adjacency
+from vpdr.privacy.ledger import LedgerFile
 from vpdr.prototypes import ClassMeans, ClassSums
 from vpdr.report.format import count_noun, four_digits, join_and, short_number
 from vpdr.report.tables import Table
 from vpdr.rng import Streams
+
+Events = tuple[accountants.Event, ...]
 
 
 def calibrate(
@@ -84,17 +70,7 @@ def calibrate(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibrationRequest:
-    """A mechanism and the budget that its releases share.
-
-    Attributes:
-        mechanism: igpp, vpp or rapp.
-        budget: (ε, δ) of all rounds together.
-        rounds: number of releases.
-        accountant: name of an accountant.
-        adjacency: which datasets are adjacent.
-        dim: feature dimension.
-        selection_config: how vpp selects coordinates.
-    """
+    """A mechanism and the budget that all its releases share."""
 
     mechanism: str
     budget: Budget
@@ -102,21 +78,11 @@ class CalibrationRequest:
     accountant: str
     adjacency: Adjacency
     dim: int
-    selection_config: SelectionConfig
+    selection_config: SelectionConfig  # how vpp selects coordinates
 
 
 def calibrate_noise(request: CalibrationRequest) -> dict[str, Any]:
-    """The noise that a budget requires.
-
-    Args:
-        request: mechanism and budget.
-
-    Returns:
-        The noise multiplier, the ε really spent, and details of the mechanism, as `vpdr calibrate --json`.
-
-    Raises:
-        InvalidInput: unknown mechanism, or a budget that cannot be met.
-    """
+    """The noise multiplier, the ε really spent, and details of the mechanism, as `vpdr calibrate --json`."""
     private = [name for name, kind in MECHANISMS.items() if kind.traits.is_private]
     if request.mechanism not in private:
         raise InvalidInput(f"unknown mechanism {request.mechanism!r}; choose one of {', '.join(private)}")
@@ -125,7 +91,7 @@ def calibrate_noise(request: CalibrationRequest) -> dict[str, Any]:
 
 def _calibrate_plug_in(request: CalibrationRequest) -> dict[str, Any]:
     """Any other mechanism: what its own receipts say of all releases."""
-    config = MechanismConfig(
+    config = mechanisms.MechanismConfig(
         budget=request.budget,
         releases=request.rounds,
         clip_norm=1.0,
@@ -138,7 +104,7 @@ def _calibrate_plug_in(request: CalibrationRequest) -> dict[str, Any]:
         options={},
     )
     events = MECHANISMS[request.mechanism].from_config(config).receipt_for().events * request.rounds
-    precision = gaussian_precision(events)
+    precision = accountants.gaussian_precision(events)
     return {
         **_common_fields(request, math.sqrt(request.rounds / precision) if precision else math.inf, events),
         "selection_scale": None,
@@ -149,9 +115,9 @@ def _calibrate_plug_in(request: CalibrationRequest) -> dict[str, Any]:
 
 
 def _calibrate_igpp(request: CalibrationRequest) -> dict[str, Any]:
-    multiplier = get_accountant(request.accountant).noise_multiplier(request.budget, request.rounds)
+    multiplier = accountants.get_accountant(request.accountant).noise_multiplier(request.budget, request.rounds)
     return {
-        **_common_fields(request, multiplier, _gaussian_events(multiplier, request)),
+        **_common_fields(request, multiplier, (GaussianEvent(multiplier),) * request.rounds),
         "selection_scale": None,
         "kept": None,
         "group_noise": [1.0, 1.0],
@@ -164,12 +130,12 @@ def _calibrate_igpp(request: CalibrationRequest) -> dict[str, Any]:
 def _calibrate_vpp(request: CalibrationRequest) -> dict[str, Any]:
     groups = NoiseAllocation.from_fraction(request.dim, request.selection_config.keep)
     selection = request.selection_config.calibrate(request.budget, request.rounds, groups.num_selected)
-    accountant = get_accountant(request.accountant)
+    accountant = accountants.get_accountant(request.accountant)
     multiplier = accountant.noise_multiplier(request.budget, request.rounds, selection.pure_events)
     isotropic = accountant.noise_multiplier(request.budget, request.rounds)
     first, second = groups.weights
     return {
-        **_common_fields(request, multiplier, (*selection.events, *_gaussian_events(multiplier, request))),
+        **_common_fields(request, multiplier, (*selection.events, *[GaussianEvent(multiplier)] * request.rounds)),
         "selection": request.selection_config.selection,
         "selection_scale": selection.scale or None,
         "kept": groups.num_selected,
@@ -181,8 +147,8 @@ def _calibrate_vpp(request: CalibrationRequest) -> dict[str, Any]:
 
 
 def _calibrate_rapp(request: CalibrationRequest) -> dict[str, Any]:
-    multiplier = get_accountant(request.accountant).noise_multiplier(request.budget, 1)
-    schedule = StageSchedule(releases=request.rounds)
+    multiplier = accountants.get_accountant(request.accountant).noise_multiplier(request.budget, 1)
+    schedule = mechanisms.StageSchedule(releases=request.rounds)
     stages = [schedule.stage(number, multiplier) for number in range(schedule.count)]
     return {
         **_common_fields(request, multiplier, tuple(event for stage in stages for event in stage.events)),
@@ -202,11 +168,7 @@ CALIBRATORS: dict[str, Callable[[CalibrationRequest], dict[str, Any]]] = {
 }
 
 
-def _gaussian_events(multiplier: float, request: CalibrationRequest) -> tuple[Event, ...]:
-    return (GaussianEvent(multiplier),) * request.rounds
-
-
-def _common_fields(request: CalibrationRequest, multiplier: float, events: tuple[Event, ...]) -> dict[str, Any]:
+def _common_fields(request: CalibrationRequest, multiplier: float, events: Events) -> dict[str, Any]:
     delta = request.budget.delta
     return {
         "mechanism": request.mechanism,
@@ -219,8 +181,8 @@ def _common_fields(request: CalibrationRequest, multiplier: float, events: tuple
         "epsilon_spent": ACCOUNTANTS["joint"].epsilon(events, delta),
         "epsilon_by_accountant": ACCOUNTANTS[request.accountant].epsilon(events, delta),
         "sensitivity": {
-            "means": describe_sensitivity(request.adjacency, ClassMeans()),
-            "sums": describe_sensitivity(request.adjacency, ClassSums(classes=2)),
+            "means": base.describe_sensitivity(request.adjacency, ClassMeans()),
+            "sums": base.describe_sensitivity(request.adjacency, ClassSums(classes=2)),
         },
     }
 
@@ -230,8 +192,7 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
     accountant = calibration["accountant"]
     console.print(
         f"{calibration['mechanism']} for epsilon {epsilon}, delta {delta} over {calibration['rounds']} "
-        f"rounds ({accountant} accountant, {calibration['adjacency']})",
-        markup=False,
+        f"rounds ({accountant} accountant, {calibration['adjacency']})"
     )
     fields = {
         "noise multiplier": f"{calibration['noise_multiplier']:.4f} times the sensitivity",
@@ -252,12 +213,8 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
         fields["of each stage"] = ", ".join(f"{each:.2f}" for each in calibration["stages"])
     if calibration["selection_scale"] is not None:
         fields["selection scale"] = f"{calibration['selection_scale']:.6g} (Laplace)"
-    table = Table.from_fields({f"  {name}": text for name, text in fields.items()})
-    console.print(table.to_text(), markup=False)
-    console.print(f"  {calibration['reading']}", markup=False)
-
-
-# `vpdr ledger`: what a client has spent, and what is left.
+    console.print(Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
+    console.print(f"  {calibration['reading']}")
 
 
 def ledger(
@@ -271,77 +228,57 @@ def ledger(
     The file is only read. Exit codes: 0 done, 2 the file is missing or damaged.
     """
     client_ledger = LedgerFile(file).read()
+    budget, history = client_ledger.budget, list(client_ledger.history())
+    spent, left, releases = client_ledger.epsilon_spent, client_ledger.epsilon_left, client_ledger.releases_left()
     if as_json:
-        print_json(ledger_data(client_ledger))
-    else:
-        _print_ledger(client_ledger)
-
-
-def ledger_data(client_ledger: Ledger) -> dict[str, Any]:
-    """The JSON object of a ledger."""
-    budget = client_ledger.budget
-    return {
-        "client": client_ledger.client,
-        "epsilon": None if budget is None else budget.epsilon,
-        "delta": None if budget is None else budget.delta,
-        "accountant": client_ledger.accountant,
-        "adjacency": str(client_ledger.adjacency),
-        "level": str(client_ledger.level),
-        "epsilon_spent": client_ledger.epsilon_spent,
-        "epsilon_left": client_ledger.epsilon_left,
-        "releases_left": client_ledger.releases_left(),
-        "releases": [
+        charges = [
             {
                 "round": entry.round,
                 "purpose": str(entry.receipt.purpose),
-                "events": [event_to_dict(event) for event in entry.receipt.events],
+                "events": [accountants.event_to_dict(event) for event in entry.receipt.events],
                 "level": str(entry.receipt.level),
                 "encoder": str(entry.receipt.terms.encoder),
                 "counts": str(entry.receipt.terms.counts),
                 "noise": str(entry.receipt.terms.noise),
                 "epsilon_so_far": epsilon,
             }
-            for entry, epsilon in client_ledger.history()
-        ],
-    }
-
-
-def ledger_table(client_ledger: Ledger) -> Table:
-    """One row per charge."""
+            for entry, epsilon in history
+        ]
+        content = {
+            "client": client_ledger.client,
+            "epsilon": None if budget is None else budget.epsilon,
+            "delta": None if budget is None else budget.delta,
+            "accountant": client_ledger.accountant,
+            "adjacency": str(client_ledger.adjacency),
+            "level": str(client_ledger.level),
+            "epsilon_spent": spent,
+            "epsilon_left": left,
+            "releases_left": releases,
+            "releases": charges,
+        }
+        print_json(content)
+        return
+    console.print(f"{client_ledger.client}: {client_ledger.description}")
     rows = []
-    for entry, epsilon in client_ledger.history():
+    for entry, epsilon in history:
         receipt = entry.receipt
         events = ", ".join(_event_text(event) for event in receipt.events) or "nothing"
-        rows.append(
-            [
-                str(entry.round),
-                events if entry.is_release else f"{receipt.purpose}: {events}",
-                str(receipt.terms.encoder),
-                str(receipt.terms.noise),
-                str(receipt.level),
-                f"{epsilon:.4f}",
-            ]
-        )
-    labels = ["round", "events", "encoder", "noise", "guarantee", "epsilon so far"]
-    return Table.from_texts(labels, rows)
-
-
-def _print_ledger(client_ledger: Ledger) -> None:
-    console.print(f"{client_ledger.client}: {client_ledger.description}", markup=False)
-    if client_ledger.entries:
-        console.print(ledger_table(client_ledger).to_text(console.width), markup=False)
-    spent, left = client_ledger.epsilon_spent, client_ledger.epsilon_left
-    console.print(f"spent {spent:.6g}, left {left:.6g} ({client_ledger.level})", markup=False)
-    releases = client_ledger.releases_left()
+        events = events if entry.is_release else f"{receipt.purpose}: {events}"
+        terms = [str(receipt.terms.encoder), str(receipt.terms.noise), str(receipt.level)]
+        rows.append([str(entry.round), events, *terms, f"{epsilon:.4f}"])
+    if rows:
+        labels = ["round", "events", "encoder", "noise", "guarantee", "epsilon so far"]
+        console.print(Table.from_texts(labels, rows).to_text(console.width))
+    console.print(f"spent {spent:.6g}, left {left:.6g} ({client_ledger.level})")
     if releases is not None:
-        console.print(f"{count_noun(releases, 'more release')} like the last one would fit", markup=False)
+        console.print(f"{count_noun(releases, 'more release')} like the last one would fit")
 
 
-def _event_text(event: Event) -> str:
+def _event_text(event: accountants.Event) -> str:
     match event:
         case GaussianEvent(multiplier):
             return f"Gaussian {four_digits(multiplier)}"
-        case PureEvent(epsilon):
+        case accountants.PureEvent(epsilon):
             return f"pure {four_digits(epsilon)}"
-        case NotPrivateEvent():
+        case accountants.NotPrivateEvent():
             return "not private"

@@ -9,8 +9,8 @@ import typer
 
 from vpdr.cli.output import ProgressBars, console, print_json
 from vpdr.data import BENCHMARK_SPECS
-from vpdr.data.spec import BenchmarkSpec, DatasetReport, DomainSpec
-from vpdr.data.split import Split, SplitConfig, split_benchmark, write_split
+from vpdr.data.spec import BenchmarkSpec, DatasetReport
+from vpdr.data.split import SplitConfig, split_benchmark, write_split
 from vpdr.report.tables import Table
 from vpdr.rng import Streams
 from vpdr.validation import check_known, coerce, parse_override
@@ -32,8 +32,20 @@ def list_(as_json: JsonOption = False) -> None:
     """List the benchmarks: the files they need, where to get them, their licences and sizes."""
     if as_json:
         print_json({"benchmarks": [benchmark_data(spec) for spec in BENCHMARK_SPECS.values()]})
-    else:
-        _print_benchmarks(BENCHMARK_SPECS.values())
+        return
+    for spec in BENCHMARK_SPECS.values():
+        console.print(f"{spec.name}  {spec.title}, {spec.modality}, {len(spec.class_names)} classes")
+        sizes = {}
+        for domain in spec.domains:
+            text = f"{sum(domain.train):,} samples"
+            if domain.test:
+                text = f"{sum(domain.train):,} training and {sum(domain.test):,} test samples"
+            sizes[f"    {domain.name}"] = text
+        console.print(Table.from_fields(sizes).to_text())
+        for label, text in {"needs": spec.expected_files, "where": spec.download_info, "licence": spec.licence}.items():
+            console.print(f"  {label:8}{text}")
+        console.print()
+    console.print("Nothing is downloaded. `vpdr data check NAME --root DIR` says whether your copy is complete.")
 
 
 @data.command()
@@ -48,7 +60,18 @@ def check(
     with ProgressBars(show=not as_json) as progress:
         report = spec.check(root, progress=progress.update, domains=_parse_domains(domains))
     if as_json:
-        print_json(dataset_report_data(spec, report))
+        counts = [
+            {
+                "domain": count.domain,
+                "part": count.part,
+                "total": count.total,
+                "expected": sum(count.expected),
+                "classes": dict(zip(spec.class_names, count.counts, strict=True)),
+            }
+            for count in report.counts
+        ]
+        fine, findings = not report.issues, list(report.issues)
+        print_json({"name": report.benchmark, "fine": fine, "findings": findings, "counts": counts})
     else:
         _print_dataset_report(spec, report)
     if report.issues:
@@ -84,8 +107,15 @@ def manifest(
     write_split(out, split)
     if as_json:
         print_json({**split.to_data(), "out": str(out)})
-    else:
-        _print_split(split, out, benchmark.warnings)
+        return
+    rows = [
+        [each.client, *(f"{len(indices):,}" for indices in (each.train, each.validation, each.test))]
+        for each in split.client_splits
+    ]
+    console.print(Table.from_texts(["client", "train", "validation", "test"], rows).to_text(console.width))
+    for warning in benchmark.warnings:
+        console.print(f"! {warning}")
+    console.print(f"written to {out} (labels {split.labels_digest[:12]})")
 
 
 def _benchmark_spec(name: str) -> BenchmarkSpec:
@@ -105,9 +135,6 @@ def override_split_config(split_config: SplitConfig, settings: Iterable[str]) ->
         check_known("setting of a division", [key], types)
         split_config = replace(split_config, **{key: coerce(key, value, types[key])})
     return split_config
-
-
-# JSON objects
 
 
 def benchmark_data(spec: BenchmarkSpec) -> dict[str, Any]:
@@ -133,30 +160,8 @@ def benchmark_data(spec: BenchmarkSpec) -> dict[str, Any]:
     }
 
 
-def dataset_report_data(spec: BenchmarkSpec, report: DatasetReport) -> dict[str, Any]:
-    """The result of a check as data."""
-    return {
-        "name": report.benchmark,
-        "fine": not report.issues,
-        "findings": list(report.issues),
-        "counts": [
-            {
-                "domain": count.domain,
-                "part": count.part,
-                "total": count.total,
-                "expected": sum(count.expected),
-                "classes": dict(zip(spec.class_names, count.counts, strict=True)),
-            }
-            for count in report.counts
-        ],
-    }
-
-
-# Tables
-
-
-def dataset_report_table(spec: BenchmarkSpec, report: DatasetReport) -> Table:
-    """Counts of your copy and of the published data, one row per domain and part."""
+def _print_dataset_report(spec: BenchmarkSpec, report: DatasetReport) -> None:
+    """Counts of your copy and of the published data, one row per domain and part, and what differs."""
     rows = [
         [
             count.domain,
@@ -167,56 +172,13 @@ def dataset_report_table(spec: BenchmarkSpec, report: DatasetReport) -> Table:
         ]
         for count in report.counts
     ]
-    return Table.from_texts(["domain", "part", "found", "published", *spec.class_names], rows)
-
-
-def split_table(split: Split) -> Table:
-    """Numbers of samples by client."""
-    rows = [
-        [each.client, *(f"{len(indices):,}" for indices in (each.train, each.validation, each.test))]
-        for each in split.client_splits
-    ]
-    return Table.from_texts(["client", "train", "validation", "test"], rows)
-
-
-# Output
-
-
-def _print_benchmarks(specs: Iterable[BenchmarkSpec]) -> None:
-    for spec in specs:
-        console.print(f"{spec.name}  {spec.title}, {spec.modality}, {len(spec.class_names)} classes", markup=False)
-        sizes = {f"    {domain.name}": _domain_size_text(domain) for domain in spec.domains}
-        console.print(Table.from_fields(sizes).to_text(), markup=False)
-        fields = {"needs": spec.expected_files, "where": spec.download_info, "licence": spec.licence}
-        for label, text in fields.items():
-            console.print(f"  {label:8}{text}", markup=False)
-        console.print()
-    console.print("Nothing is downloaded. `vpdr data check NAME --root DIR` says whether your copy is complete.")
-
-
-def _domain_size_text(domain: DomainSpec) -> str:
-    if domain.test:
-        return f"{sum(domain.train):,} training and {sum(domain.test):,} test samples"
-    return f"{sum(domain.train):,} samples"
-
-
-def _print_dataset_report(spec: BenchmarkSpec, report: DatasetReport) -> None:
-    if report.counts:
-        console.print(dataset_report_table(spec, report).to_text(console.width), markup=False)
-    _print_warnings(report.issues)
-    if report.issues:
-        number = len(report.issues)
+    if rows:
+        table = Table.from_texts(["domain", "part", "found", "published", *spec.class_names], rows)
+        console.print(table.to_text(console.width))
+    for issue in report.issues:
+        console.print(f"! {issue}")
+    number = len(report.issues)
+    if number:
         console.print(f"{number} thing{'s are' if number > 1 else ' is'} not as published")
     else:
-        console.print(f"{spec.title} is whole", markup=False)
-
-
-def _print_split(split: Split, out: Path, warnings: Iterable[str]) -> None:
-    console.print(split_table(split).to_text(console.width), markup=False)
-    _print_warnings(warnings)
-    console.print(f"written to {out} (labels {split.labels_digest[:12]})", markup=False)
-
-
-def _print_warnings(warnings: Iterable[str]) -> None:
-    for line in warnings:
-        console.print(f"! {line}", markup=False)
+        console.print(f"{spec.title} is whole")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vpdr.cli.output import console, print_json
+from vpdr.cli.output import SettingsOption, console, print_json
 from vpdr.cli.run import print_run
 from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
@@ -21,9 +21,6 @@ flower = typer.Typer(
 
 ConfigOption = Annotated[
     str, typer.Option("--plan", metavar="NAME|FILE", help="A preset (paper, authors, strict) or a TOML file.")
-]
-SettingsOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting. May be repeated.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the record as one JSON object.")]
 
@@ -43,7 +40,7 @@ def init(
 
     config = load_single_config(plan, ("release.noise=system", *(settings or ())))
     for path in write_app(folder, config):
-        console.print(str(path), markup=False)
+        console.print(str(path))
 
 
 @flower.command()
@@ -101,7 +98,7 @@ def up(
     with Deployment(folder=out, config=config, secure=secure) as deployment:
         if not as_json:
             log = deployment.processes.logs / "run.log"
-            console.print(f"{clients} nodes are up; progress: {log}", markup=False)
+            console.print(f"{clients} nodes are up; progress: {log}")
         deployment.submit(server_config, resume=resume)
         record = deployment.wait_for_result()
     _print_result(record, deployment.results, as_json=as_json)
@@ -130,7 +127,7 @@ def keys(
         raise InvalidInput("say what to make: --host NAME on the server, --node NAME on a node")
     Keys(folder).make(host or (), node or ())
     for path in sorted(folder.iterdir()):
-        console.print(str(path), markup=False)
+        console.print(str(path))
 
 
 def config_with_clients(source: str, settings: tuple[str, ...], clients: int) -> RunConfig:

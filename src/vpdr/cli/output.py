@@ -1,4 +1,4 @@
-"""Output of the commands: the console, JSON, and progress bars.
+"""What the commands share: options, the console, JSON, and progress bars.
 
 Progress classes only display numbers that they are given: they load no data and build no clients.
 """
@@ -7,24 +7,39 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from vpdr.federation import JobResult, RunState
+from vpdr.federation.rounds import RunState
+from vpdr.federation.run import JobResult
 from vpdr.io import json_bytes
 
 DEFAULT_WIDTH = 130  # characters per line if neither a terminal nor COLUMNS gives a width
 SECONDS_BETWEEN_LINES = 10.0  # between two lines of progress in a pipe or a log
 
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting. May be repeated.")
+]
+AttackRoundsOption = Annotated[str | None, typer.Option(help="Rounds to attack, such as 1,5,20; all if not given.")]
+AttackEncoderOption = Annotated[
+    str, typer.Option(help="The adversary's encoder: client (as in the paper) or initial (what a server has).")
+]
+AttackStepsOption = Annotated[int, typer.Option(help="Largest number of steps of a reconstruction.")]
+AttackDeviceOption = Annotated[str, typer.Option(help="Device of the reconstructions: cpu or cuda.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print no progress and no table.")]
+
 
 class PipeSafeConsole(Console):
-    """A console that raises BrokenPipeError instead of ending the program."""
+    """A console without markup, which raises BrokenPipeError instead of ending the program."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, **options)
 
     def on_broken_pipe(self) -> None:
-        """Leave a closed pipe to `vpdr.cli`."""
-        raise BrokenPipeError
+        raise BrokenPipeError  # `vpdr.cli` handles it
 
 
 _WIDTH_IS_KNOWN = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -54,16 +69,13 @@ class ProgressBars:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def update(self, name: str, done: int, total: int) -> None:
-        """Show how much of a task is done; a new name gets a bar of its own."""
-        self._advance(name, done, total)
-
     def print_line(self, line: str) -> None:
         """Print a message above the bars."""
         if self._show:
             self._bars.console.print(line)
 
-    def _advance(self, name: str, done: int, total: int, label: str | None = None) -> None:
+    def update(self, name: str, done: int, total: int, label: str | None = None) -> None:
+        """Show how much of a task is done; a new name gets a bar of its own."""
         if name not in self._tasks:
             self._tasks[name] = self._bars.add_task(name, total=total)
         self._bars.update(self._tasks[name], completed=done, description=label or name)
@@ -85,8 +97,7 @@ class RunProgress(ProgressBars):
         self._rounds = rounds
 
     def after_round(self, state: RunState) -> None:
-        """One round is done."""
-        self._advance("rounds", state.rounds_done, self._rounds)
+        self.update("rounds", state.rounds_done, self._rounds)
 
 
 class SweepProgress(ProgressBars):
@@ -99,11 +110,10 @@ class SweepProgress(ProgressBars):
 
     def start_runs(self) -> None:
         """Show the bar of the runs before the first one is done."""
-        self._advance("runs", 0, self._runs)
+        self.update("runs", 0, self._runs)
 
     def after_run(self, result: JobResult) -> None:
-        """One run is done or was stopped."""
         self._done += 1
         self.num_finished += result.record is not None
         label = " ".join(part for part in (result.job.scenario, result.job.method) if part)
-        self._advance("runs", self._done, self._runs, f"runs ({label})")
+        self.update("runs", self._done, self._runs, f"runs ({label})")

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,35 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.attacks import parse_attack_config
-from vpdr.cli.output import ProgressBars, console, print_json
+from vpdr.cli import output
+from vpdr.cli.output import console, print_json
 from vpdr.cli.run import Interrupt
 from vpdr.errors import InvalidInput
-from vpdr.federation import Job, JobResult
+from vpdr.federation.run import Job, JobResult
 from vpdr.io import write_atomically
 from vpdr.records import RunDir
 from vpdr.report.tables import Table
-from vpdr.reproduce.pages import (
-    StudyStatus,
-    describe_runs,
-    find_summaries,
-    missing_rows_by_reason,
-    results_page,
-    run_statuses,
-    shorten_reason,
-    study_statuses,
-)
+from vpdr.reproduce import pages, studies, summaries
 from vpdr.reproduce.reproduction import Reproduction, ReproductionResult, count_runs, run_reproduction
 from vpdr.reproduce.run import ExecutionOptions
-from vpdr.reproduce.studies import (
-    ReproduceOptions,
-    Study,
-    existing_data_dirs,
-    load_study,
-    shared_settings,
-    study_ids,
-    uses_clip_norm,
-)
-from vpdr.reproduce.summaries import comparison_cells, framework_label, method_label, page_title
 
 DEFAULT_OUT = Path("runs") / "reproduce"
 StudySummary = Mapping[str, Any]  # the content of ID.json
@@ -76,16 +58,11 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     attack: Annotated[
         str | None, typer.Option(metavar="mia,fsh", help="Attacks to run, for tables with columns for attacks.")
     ] = None,
-    attack_rounds: Annotated[
-        str | None, typer.Option(help="Rounds to attack, such as 1,5,20; all if not given.")
-    ] = None,
-    attack_steps: Annotated[int, typer.Option(help="Largest number of steps of a reconstruction.")] = 10_000,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change one setting. May be repeated."),
-    ] = None,
+    attack_rounds: output.AttackRoundsOption = None,
+    attack_steps: output.AttackStepsOption = 10_000,
+    settings: output.SettingsOption = None,
     show_list: Annotated[bool, typer.Option("--list", help="Print what can be reproduced.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress and no table.")] = False,
+    quiet: output.QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Reproduce a table or figure of the paper, and compare it with the published numbers.
@@ -99,9 +76,9 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
     attacks = None
     if attack is not None:
         attacks = parse_attack_config(attack, attack_rounds, steps=attack_steps, device=device or "cpu")
-    options = ReproduceOptions(
+    options = studies.ReproduceOptions(
         attacks=attacks,
-        data_dirs=existing_data_dirs(data or ()),
+        data_dirs=studies.existing_data_dirs(data or ()),
         backbones=tuple(backbone or ()),
         weights=weights,
         adapters=adapters,
@@ -113,9 +90,18 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
         select=select,
     )
     reproduction = Reproduction.from_id(name, options, out)
-    result = _run_study(reproduction, jobs or os.cpu_count() or 1, show=not quiet and not as_json)
+    num_runs, show = len(reproduction.jobs), not quiet and not as_json
+    with Interrupt() as interrupt, StudyProgress(reproduction.study, num_runs, show=show) as progress:
+        execution = ExecutionOptions(
+            workers=jobs or os.cpu_count() or 1,
+            loading=progress.update,
+            on_existing_runs=progress.add_existing_runs,
+            after_run=progress.after_run,
+            stop=lambda: interrupt.requested,
+        )
+        result = run_reproduction(reproduction, execution)
     if result.summary is not None and as_json:
-        failures = [failure_data(each) for each in result.failures]
+        failures = [_failure_data(each) for each in result.failures]
         print_json({**result.summary, "out": str(reproduction.output_dir), "failed": failures})
     elif result.summary is not None and not quiet:
         print_study_summary(result.summary, reproduction.output_dir)
@@ -124,17 +110,22 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
         raise typer.Exit(130 if result.stopped else 1)
 
 
-def _run_study(reproduction: Reproduction, workers: int, *, show: bool) -> ReproductionResult:
-    num_runs = len(reproduction.jobs)
-    with Interrupt() as interrupt, StudyProgress(reproduction.study, num_runs, show=show) as progress:
-        options = ExecutionOptions(
-            workers=workers,
-            loading=progress.update,
-            on_existing_runs=progress.add_existing_runs,
-            after_run=progress.after_run,
-            stop=lambda: interrupt.requested,
-        )
-        return run_reproduction(reproduction, options)
+def _print_ids(*, as_json: bool) -> None:
+    known = [studies.load_study(name) for name in studies.study_ids()]
+    if as_json:
+        ids = [
+            {"id": s.id, "paper": s.paper, "title": s.title, "runs": count_runs(s), "data": s.datasets} for s in known
+        ]
+        print_json({"ids": ids, "datasets": studies.shared_settings()["datasets"]})
+        return
+    rows = [[s.id, s.paper, s.title, str(count_runs(s)), ", ".join(s.datasets)] for s in known]
+    console.print(Table.from_texts(["id", "in the paper", "what", "runs", "data"], rows).to_text(console.width))
+
+
+def _failure_data(result: JobResult) -> dict[str, Any]:
+    job = result.job
+    names = {"dataset": job.scenario, "method": job.method, "seed": job.config.run.seed}
+    return {"run": job.config.config_hash, **names, "why": result.error, "folder": str(job.out)}
 
 
 def _report_failures(reproduction: Reproduction, result: ReproductionResult) -> None:
@@ -150,23 +141,10 @@ def _report_failures(reproduction: Reproduction, result: ReproductionResult) -> 
     sys.stderr.write("".join(f"{line}\n" for line in lines))
 
 
-def _print_ids(*, as_json: bool) -> None:
-    studies = [load_study(name) for name in study_ids()]
-    if as_json:
-        ids = [
-            {"id": s.id, "paper": s.paper, "title": s.title, "runs": count_runs(s), "data": s.datasets} for s in studies
-        ]
-        print_json({"ids": ids, "datasets": shared_settings()["datasets"]})
-        return
-    rows = [[s.id, s.paper, s.title, str(count_runs(s)), ", ".join(s.datasets)] for s in studies]
-    table = Table.from_texts(["id", "in the paper", "what", "runs", "data"], rows)
-    console.print(table.to_text(console.width), markup=False)
-
-
-class StudyProgress(ProgressBars):
+class StudyProgress(output.ProgressBars):
     """Progress of a reproduction: a bar on a terminal, otherwise one line per run."""
 
-    def __init__(self, study: Study, runs: int, *, show: bool) -> None:
+    def __init__(self, study: studies.Study, runs: int, *, show: bool) -> None:
         super().__init__(show=show)
         self._study, self._runs, self._done = study, runs, 0
 
@@ -175,7 +153,7 @@ class StudyProgress(ProgressBars):
         self._done = count
         if count:
             self._write_plain_line(f"{count} of {self._runs} runs were there already")
-            self._advance("runs", count, self._runs)
+            self.update("runs", count, self._runs)
 
     def after_run(self, result: JobResult) -> None:
         """One run is finished, failed or stopped; a failure is printed at once."""
@@ -186,63 +164,48 @@ class StudyProgress(ProgressBars):
         self._done += 1
         label, seconds = run_label(self._study, result.job), result.record["wall_seconds"]
         self._write_plain_line(f"{self._done} of {self._runs} runs: {label}, {seconds:.1f} s")
-        self._advance("runs", self._done, self._runs, f"runs ({result.job.scenario} {result.job.method})")
+        self.update("runs", self._done, self._runs, f"runs ({result.job.scenario} {result.job.method})")
 
 
-def run_label(study: Study, job: Job) -> str:
+def run_label(study: studies.Study, job: Job) -> str:
     """One run in words: `ablation office_caltech vpdr R=5 seed 1`."""
     config = job.config
     framework = [config.framework.kind] if len(study.frameworks) > 1 else []
-    clip_norm = [f"R={config.mechanism.clip_norm:g}"] if uses_clip_norm(config) else []
+    clip_norm = [f"R={config.mechanism.clip_norm:g}"] if studies.uses_clip_norm(config) else []
     return " ".join([study.id, job.scenario, *framework, job.method, *clip_norm, f"seed {config.run.seed}"])
 
 
-def failure_data(result: JobResult) -> dict[str, Any]:
-    """A failed run as data."""
-    job = result.job
-    names = {"dataset": job.scenario, "method": job.method, "seed": job.config.run.seed}
-    return {"run": job.config.config_hash, **names, "why": result.error, "folder": str(job.out)}
-
-
-def failure_text(study: Study, result: JobResult) -> str:
+def failure_text(study: studies.Study, result: JobResult) -> str:
     """Which run failed, why, and which file has the traceback."""
     path = RunDir(result.job.out).failure_path
     see = f" (see {path})" if path.exists() else ""
     return f"{run_label(study, result.job)}: {result.error}{see}"
 
 
-def study_table(summary: StudySummary) -> Table:
-    """The rows of a reproduction that have numbers, beside those of the paper."""
-    metric = summary["metric"]
-    rows = [
-        [
-            _dataset_label(summary, line["dataset"]),
-            framework_label(summary, line),
-            method_label(line["method"]),
-            ", ".join(line["points"]),
-            "" if line["radius"] is None else f"{line['radius']:g}",
-            *comparison_cells(summary, line),
-        ]
-        for line in summary["lines"]
-        if metric in line["metrics"]
-    ]
-    labels = ["data", "framework", "method", "point", "R", f"paper {metric}", "ours", "difference", "verdict"]
-    return Table.from_texts(labels, rows, title=page_title(summary))
-
-
-def _dataset_label(summary: StudySummary, name: str) -> str:
-    """The name of a data set; says if a smoke run used the embedded digits instead."""
-    substituted = summary["smoke"] and not summary["datasets"][name]["given"]
-    return f"{name} (embedded digits)" if substituted else name
-
-
 def print_study_summary(summary: StudySummary, directory: Path) -> None:
-    """Print the table, what it lacks, and where the page is."""
-    console.print(study_table(summary).to_text(console.width), markup=False)
-    for reason, rows in missing_rows_by_reason(summary).items():
-        console.print(f"{rows} rows: {reason}", markup=False)
+    """Print the rows that have numbers beside those of the paper, what is missing, and where the page is."""
+    metric, rows = summary["metric"], []
+    for line in summary["lines"]:
+        if metric not in line["metrics"]:
+            continue
+        substituted = summary["smoke"] and not summary["datasets"][line["dataset"]]["given"]
+        rows.append(
+            [
+                f"{line['dataset']} (embedded digits)" if substituted else line["dataset"],
+                summaries.framework_label(summary, line),
+                summaries.method_label(line["method"]),
+                ", ".join(line["points"]),
+                "" if line["radius"] is None else f"{line['radius']:g}",
+                *summaries.comparison_cells(summary, line),
+            ]
+        )
+    labels = ["data", "framework", "method", "point", "R", f"paper {metric}", "ours", "difference", "verdict"]
+    table = Table.from_texts(labels, rows, title=summaries.page_title(summary))
+    console.print(table.to_text(console.width))
+    for reason, missing in pages.missing_rows_by_reason(summary).items():
+        console.print(f"{missing} rows: {reason}")
     page, data = directory / f"{summary['id']}.md", directory / f"{summary['id']}.json"
-    console.print(f"page: {page}   summary: {data}", markup=False)
+    console.print(f"page: {page}   summary: {data}")
 
 
 def list_results(
@@ -256,29 +219,25 @@ def list_results(
     """
     if not folder.is_dir():
         raise InvalidInput(f"there is no folder {folder}; name the --out of vpdr reproduce")
-    studies, runs = study_statuses(folder), run_statuses(folder)
+    statuses, runs = pages.study_statuses(folder), pages.run_statuses(folder)
     if as_json:
-        print_json({"ids": [asdict(study) for study in studies], "runs": [asdict(run) for run in runs]})
+        print_json({"ids": [asdict(study) for study in statuses], "runs": [asdict(run) for run in runs]})
         return
-    console.print(status_table(studies).to_text(console.width), markup=False)
-    console.print(f"{folder}: {describe_runs(studies, runs)}", markup=False)
-    for run in runs if every else ():
-        console.print(f"{run.identity}  {run.state}  {run.words}", markup=False)
-
-
-def status_table(studies: Sequence[StudyStatus]) -> Table:
-    """One row per reproduction."""
     rows = [
         [
             f"{study.id} (SMOKE)" if study.smoke else study.id,
             study.state,
             f"{study.with_numbers} of {study.rows}" if study.rows else "",
             str(study.seeds or ""),
-            "; ".join(dict.fromkeys(map(shorten_reason, study.why))),
+            "; ".join(dict.fromkeys(map(pages.shorten_reason, study.why))),
         ]
-        for study in studies
+        for study in statuses
     ]
-    return Table.from_texts(["id", "state", "rows with numbers", "seeds", "why not the others"], rows)
+    table = Table.from_texts(["id", "state", "rows with numbers", "seeds", "why not the others"], rows)
+    console.print(table.to_text(console.width))
+    console.print(f"{folder}: {pages.describe_runs(statuses, runs)}")
+    for run in runs if every else ():
+        console.print(f"{run.identity}  {run.state}  {run.words}")
 
 
 def results(
@@ -294,13 +253,13 @@ def results(
 
     Smoke runs are left out unless their directories are named. Exit codes: 0 done, 2 wrong input.
     """
-    collection = find_summaries(places)
+    collection = pages.find_summaries(places)
     if collection.smoke_files:
         names = ", ".join(sorted(file.parent.name for file in collection.smoke_files))
         sys.stderr.write(f"smoke runs are left out: {names}; name their folders to see them\n")
-    page = results_page(collection.summaries)
+    page = pages.results_page(collection.summaries)
     if out is None:
         sys.stdout.write(page)
         return
     write_atomically(out, page.encode())
-    console.print(f"page: {out}", markup=False)
+    console.print(f"page: {out}")

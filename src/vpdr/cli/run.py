@@ -12,11 +12,12 @@ import typer
 
 from vpdr.api import run_experiment, run_into
 from vpdr.attacks import AttackCallbacks, AttackConfig, parse_attack_config
+from vpdr.cli import output
 from vpdr.cli.audit import print_attacks
-from vpdr.cli.output import RunProgress, SweepProgress, console, print_json
+from vpdr.cli.output import console, print_json
 from vpdr.config import Experiment, ExperimentOptions, load_experiment
 from vpdr.errors import InvalidInput
-from vpdr.federation import RunOptions
+from vpdr.federation.run import RunOptions
 from vpdr.report.format import seeds_text
 from vpdr.report.tables import short_accuracy_table, short_comparison_table
 
@@ -52,22 +53,18 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
             metavar="fsh,mia", help="Attack the uploads during the run: mia (membership), fsh (reconstruction)."
         ),
     ] = None,
-    attack_rounds: Annotated[
-        str | None, typer.Option(help="Rounds to attack, such as 1,5,20; all if not given.")
-    ] = None,
-    attack_phi: Annotated[
-        str, typer.Option(help="The adversary's encoder: client (as in the paper) or initial (what a server has).")
-    ] = "client",
+    attack_rounds: output.AttackRoundsOption = None,
+    attack_phi: output.AttackEncoderOption = "client",
     attack_stronger: Annotated[
         bool, typer.Option("--attack-stronger", help="Also run likelihood-ratio membership attacks.")
     ] = False,
-    attack_steps: Annotated[int, typer.Option(help="Largest number of steps of a reconstruction.")] = 10_000,
-    attack_device: Annotated[str, typer.Option(help="Device of the reconstructions: cpu or cuda.")] = "cpu",
+    attack_steps: output.AttackStepsOption = 10_000,
+    attack_device: output.AttackDeviceOption = "cpu",
     uploads: Annotated[
         bool, typer.Option(help="Save the uploads of every round, so that the run can be attacked later.")
     ] = True,
     jobs: Annotated[int, typer.Option(help="Runs at the same time in a comparison; 0 is one per core.", min=0)] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress and no table.")] = False,
+    quiet: output.QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
 ) -> None:
     """Run a configuration and write a record and a report; compare several seeds or methods.
@@ -89,12 +86,8 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     options = ExperimentOptions(settings=settings or (), seeds=seeds, methods=methods, data=data or ())
     experiment = load_experiment(source, options)
     directory = results_dir(out, experiment, resume=resume)
-    common: dict[str, Any] = {
-        "resume": resume,
-        "attacks": attacks,
-        "keep_uploads": uploads,
-        "show": not quiet and not as_json,
-    }
+    show = not quiet and not as_json
+    common: dict[str, Any] = {"resume": resume, "attacks": attacks, "keep_uploads": uploads, "show": show}
     if experiment.is_single_run:
         result = _run_single(experiment, directory, **common)
     else:
@@ -113,7 +106,7 @@ def _run_single(
     show: bool,
 ) -> dict[str, Any]:
     config = experiment.method_configs[0].with_seed(experiment.seeds[0])
-    with Interrupt() as interrupt, RunProgress(config.run.rounds, show=show) as progress:
+    with Interrupt() as interrupt, output.RunProgress(config.run.rounds, show=show) as progress:
         result = run_into(
             config,
             directory,
@@ -146,7 +139,7 @@ def _run_comparison(
     show: bool,
 ) -> dict[str, Any]:
     num_runs = len(experiment.method_configs) * len(experiment.seeds)
-    with Interrupt() as interrupt, SweepProgress(num_runs, show=show) as progress:
+    with Interrupt() as interrupt, output.SweepProgress(num_runs, show=show) as progress:
         summary = run_experiment(
             experiment,
             directory,
@@ -194,42 +187,39 @@ class Interrupt:
 
 def results_dir(out: Path | None, experiment: Experiment, *, resume: bool) -> Path:
     """The directory of the results: `out`, or the next free name in runs/ (the last one to resume)."""
-    if out is not None and not str(out).strip("."):
-        raise InvalidInput("--out must name a directory, got nothing; leave it out for runs/NAME")
     if out is not None:
+        if not str(out).strip("."):
+            raise InvalidInput("--out must name a directory, got nothing; leave it out for runs/NAME")
         return out
-    base = Path("runs") / experiment.name
-    if resume:
-        return base
-    free, number = base, 2
-    while free.exists():
+    base = free = Path("runs") / experiment.name
+    number = 2
+    while free.exists() and not resume:
         free, number = base.with_name(f"{base.name}-{number}"), number + 1
     return free
 
 
 def print_run(record: Mapping[str, Any], directory: Path) -> None:
     """Print the final accuracies of every client, their average and spread, and the privacy statement."""
-    console.print(short_accuracy_table(record).to_text(console.width), markup=False)
+    console.print(short_accuracy_table(record).to_text(console.width))
     privacy = record["privacy"]
-    console.print(f"privacy: {privacy['sentence']}", markup=False)
+    console.print(f"privacy: {privacy['sentence']}")
     for caveat in privacy["not_covered"]:
-        console.print(f"  - {caveat}", markup=False)
-    console.print(f"record: {directory / 'record.json'}   report: {directory / 'report.html'}", markup=False)
+        console.print(f"  - {caveat}")
+    console.print(f"record: {directory / 'record.json'}   report: {directory / 'report.html'}")
 
 
 def print_comparison(summary: Mapping[str, Any], directory: Path) -> None:
     """Print one table per setting that fits the terminal, and where the full tables are."""
     for name, setting in summary["settings"].items():
         table = short_comparison_table(setting, summary["baseline"], title=name)
-        console.print(table.to_text(console.width), markup=False)
+        console.print(table.to_text(console.width))
         shown = table.fit_to_width(console.width).labels
-        omitted = [label for label in table.labels if label not in shown]
-        if omitted:
-            console.print(f"no room for: {', '.join(omitted)} (the report has all)", markup=False)
+        if omitted := [label for label in table.labels if label not in shown]:
+            console.print(f"no room for: {', '.join(omitted)} (the report has all)")
         console.print()
     console.print(f"seeds {seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
     console.print("accuracies in %, on all classes except in the column own; differences in points")
     statements = [each["privacy"] for s in summary["settings"].values() for each in s["methods"].values()]
     if any(privacy["noise"] == "seeded" for privacy in statements):
         console.print("noise comes from the seed: guarantees are those of the same run with secret noise")
-    console.print(f"summary: {directory / 'summary.json'}   report: {directory / 'report.html'}", markup=False)
+    console.print(f"summary: {directory / 'summary.json'}   report: {directory / 'report.html'}")
