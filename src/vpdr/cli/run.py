@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vpdr.api import run_experiment, run_into
-from vpdr.attacks import AttackCallbacks, AttackConfig, parse_attack_config
+from vpdr import api
+from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli import output
 from vpdr.cli.audit import print_attacks
 from vpdr.cli.output import console, print_json
@@ -87,81 +87,48 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     experiment = load_experiment(source, options)
     directory = results_dir(out, experiment, resume=resume)
     show = not quiet and not as_json
-    common: dict[str, Any] = {"resume": resume, "attacks": attacks, "keep_uploads": uploads, "show": show}
+    result: Mapping[str, Any] | None
     if experiment.is_single_run:
-        result = _run_single(experiment, directory, **common)
+        config = experiment.method_configs[0].with_seed(experiment.seeds[0])
+        with Interrupt() as interrupt, output.RunProgress(config.run.rounds, show=show) as rounds:
+            run_options = RunOptions(
+                progress=rounds.update,
+                on_round_end=[rounds.after_round],
+                stop=lambda: interrupt.requested,
+                keep_uploads=uploads,
+            )
+            callbacks = AttackCallbacks(on_message=rounds.print_line, progress=rounds.update)
+            outcome = api.run_into(
+                config, directory, resume=resume, attacks=attacks, attack_callbacks=callbacks, options=run_options
+            )
+        result, finished = outcome.record, f"round {outcome.rounds_done}"
     else:
-        result = _run_comparison(experiment, directory, workers=jobs or os.cpu_count() or 1, **common)
+        num_runs = len(experiment.method_configs) * len(experiment.seeds)
+        with Interrupt() as interrupt, output.SweepProgress(num_runs, show=show) as runs:
+            result = api.run_experiment(
+                experiment,
+                directory,
+                jobs=jobs or os.cpu_count() or 1,
+                resume=resume,
+                attacks=attacks,
+                keep_uploads=uploads,
+                stop=lambda: interrupt.requested,
+                progress=runs.update,
+                on_start=runs.start_runs,
+                on_result=runs.after_run,
+            )
+        finished = f"{runs.num_finished} of {num_runs} runs"
+    if result is None:
+        again = f"the same command with --resume --out {directory} goes on"
+        sys.stderr.write(f"stopped after {finished}; {again}\n")
+        raise typer.Exit(130)
     if as_json:
         print_json({**result, "out": str(directory)})
-
-
-def _run_single(
-    experiment: Experiment,
-    directory: Path,
-    *,
-    resume: bool,
-    attacks: AttackConfig | None,
-    keep_uploads: bool,
-    show: bool,
-) -> dict[str, Any]:
-    config = experiment.method_configs[0].with_seed(experiment.seeds[0])
-    with Interrupt() as interrupt, output.RunProgress(config.run.rounds, show=show) as progress:
-        result = run_into(
-            config,
-            directory,
-            resume=resume,
-            attacks=attacks,
-            attack_callbacks=AttackCallbacks(on_message=progress.print_line, progress=progress.update),
-            options=RunOptions(
-                progress=progress.update,
-                on_round_end=[progress.after_round],
-                stop=lambda: interrupt.requested,
-                keep_uploads=keep_uploads,
-            ),
-        )
-    if result.record is None:
-        raise _exit_stopped(f"after round {result.rounds_done}", directory)
-    if show:
-        print_run(result.record, directory)
-        print_attacks(result.record.get("attacks", {}))
-    return result.record
-
-
-def _run_comparison(
-    experiment: Experiment,
-    directory: Path,
-    *,
-    resume: bool,
-    attacks: AttackConfig | None,
-    keep_uploads: bool,
-    workers: int,
-    show: bool,
-) -> dict[str, Any]:
-    num_runs = len(experiment.method_configs) * len(experiment.seeds)
-    with Interrupt() as interrupt, output.SweepProgress(num_runs, show=show) as progress:
-        summary = run_experiment(
-            experiment,
-            directory,
-            jobs=workers,
-            resume=resume,
-            attacks=attacks,
-            keep_uploads=keep_uploads,
-            stop=lambda: interrupt.requested,
-            progress=progress.update,
-            on_start=progress.start_runs,
-            on_result=progress.after_run,
-        )
-    if summary is None:
-        raise _exit_stopped(f"after {progress.num_finished} of {num_runs} runs", directory)
-    if show:
-        print_comparison(summary, directory)
-    return summary
-
-
-def _exit_stopped(when: str, directory: Path) -> typer.Exit:
-    sys.stderr.write(f"stopped {when}; the same command with --resume --out {directory} goes on\n")
-    return typer.Exit(130)
+    elif show and experiment.is_single_run:
+        print_run(result, directory)
+        print_attacks(result.get("attacks", {}))
+    elif show:
+        print_comparison(result, directory)
 
 
 class Interrupt:

@@ -49,9 +49,6 @@ _METRICS_BY_POLICY = {
 def client_app() -> "ClientApp":
     """A Flower client app; the node's configuration names the directory of its owner.
 
-    Returns:
-        The app, for `flower-supernode`, a simulation or `InProcessGrid`.
-
     Guarantee: a reply is either the result of `handle_request`, or one refusal code without data.
     """
     from flwr.app import ConfigRecord, RecordDict
@@ -122,17 +119,7 @@ def handle_hello(store: NodeStore, config: RunConfig) -> str:
 
 
 def handle_request(store: NodeStore, request: RoundRequest) -> RoundReply:
-    """Run one round on the client.
-
-    Args:
-        store: the directory of the data owner.
-        request: the message of the server; nothing in it is trusted.
-
-    Returns:
-        The upload and its metadata. A repeated request gets the saved reply again.
-
-    Raises:
-        Refusal: the policy, the order of messages, the data or the broadcast do not allow it.
+    """Run one round on the client, or refuse it; a repeated request gets the saved reply again.
 
     Guarantee: whatever the server sends, a reply was allowed by the owner's policy and charged to the
     owner's ledger before; a refusal leaves the personal model as it was. A refusal by the policy, the order
@@ -277,11 +264,7 @@ def _check_finite(client: Client, losses: Mapping[str, float]) -> None:
 
 
 def load_local_client(policy: Policy, config: RunConfig) -> tuple[benchmarks.ClientSetup, int]:
-    """The client's samples with their frozen encoder, and the public number of classes.
-
-    Raises:
-        Refusal: the policy names no data, or data that do not fit the run.
-    """
+    """The client's samples with their frozen encoder, and the public number of classes."""
     data = policy.data
     if data.features:
         shard = _load_feature_file(Path(data.features), data.classes, config.model.dim)

@@ -270,17 +270,11 @@ def write_app(directory: Path, config: RunConfig) -> list[Path]:
 
 @dataclass(slots=True, kw_only=True)
 class Deployment:
-    """A SuperLink and one SuperNode per client as processes on loopback; a context manager.
+    """A SuperLink and one SuperNode per client as processes on loopback; a context manager."""
 
-    Args:
-        folder: directory of the app, keys, node directories, logs and results.
-        config: the run.
-        secure: use TLS and node authentication.
-    """
-
-    folder: Path
+    folder: Path  # of the app, keys, node directories, logs and results
     config: RunConfig
-    secure: bool = True
+    secure: bool = True  # with TLS and node authentication
     node_dirs: list[Path] = field(default_factory=list, init=False)
     ports: list[int] = field(default_factory=list, init=False)  # of the SuperLink, then of each node
     processes: ProcessGroup = field(init=False)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from vpdr.client import sanitize
 from vpdr.config import RunConfig
@@ -72,16 +70,7 @@ class PrototypePrivacyMod:
     def __call__(
         self, message: "Message", context: "Context", call_next: "Callable[[Message, Context], Message]"
     ) -> "Message":
-        """Run the app and replace its reply.
-
-        Args:
-            message: the message of the server.
-            context: the node's context; its node config names the owner's directory.
-            call_next: the app, as Flower passes it.
-
-        Returns:
-            A reply with private prototypes, or an error with one refusal code.
-        """
+        """Run the app (`call_next`) and replace its reply by private prototypes, or an error with a refusal code."""
 
         def handle(store: NodeStore) -> "RecordDict":
             policy = store.policy()
@@ -90,22 +79,13 @@ class PrototypePrivacyMod:
             reply = call_next(message, context)
             if reply.has_error():
                 raise Refusal(RefusalCode.FAILED, f"the app: {reply.error.reason}")
-            return self._build_reply(store, policy, config, reply.content, _run_name(context))
+            run = hashlib.sha256(f"mod/{context.run_id}".encode()).hexdigest()[:16]  # its name in the directory
+            return self._build_reply(store, policy, config, reply.content, run)
 
         return reply_or_refusal(message, context, handle)
 
     def make_config(self, policy: Policy) -> RunConfig:
-        """The run configuration of the mod under this policy.
-
-        Args:
-            policy: the policy of the node's owner.
-
-        Returns:
-            A configuration that `check_config_against_policy` can check.
-
-        Raises:
-            InvalidInput: an unknown mechanism or summariser, or one that does not fit the encoder.
-        """
+        """The run configuration of the mod under this policy, for `check_config_against_policy` to check."""
         encoder = EncoderKind(policy.data.encoder)
         config = RunConfig.from_dict(
             {
@@ -155,7 +135,9 @@ class PrototypePrivacyMod:
         mechanism = release_config.mechanism
         with store.lock():
             ledger = store.ledger(policy)
-            store.bind_dataset(_label_fingerprint(features))
+            # to the class counts: features change with the encoder, labels do not
+            counts = torch.bincount(features.labels.flatten()) if len(features.labels) else features.labels
+            store.bind_dataset(hashlib.sha256(counts.numpy().tobytes()).digest())
             saved: Mapping[str, Any] = store.load(run) or {"releases": 0, "memory": {}}
             if saved["releases"] > len(ledger.read().entries):
                 raise ledger.older_copy_refusal()
@@ -169,40 +151,19 @@ class PrototypePrivacyMod:
                 noise=release_config.make_noise(policy.name, round, ChargePurpose.RELEASE),
                 state=saved["memory"],
             )
-            _check_before_charge(features, context)
+            # refused at no cost: what depends on shapes, labels and (of a fixed encoder) values only
+            values = features.vectors if context.encoder.is_fixed else torch.zeros_like(features.vectors)
+            validate_features(values, features.labels, context)
             receipt = mechanism.receipt_for(context)
             ledger.charge(receipt, round=round)  # before the values are read: an error could depend on them
-            vectors = _sanitize_and_log(features.vectors, store)
+            vectors = sanitize(features.vectors)
+            if count := int((vectors != features.vectors).any(dim=1).sum()):
+                log_to_owner(
+                    store,
+                    f"{count} of {len(vectors)} features held NaN, infinity or values beyond 1e15, "
+                    "which were replaced; check the app and what it received",
+                )
             release = mechanism.release(vectors, features.labels, context)
             upload = release.if_charged(receipt)
             store.save(run, {"releases": round, "memory": dict(release.state)})
             return upload
-
-
-def _check_before_charge(features: Features, context: ReleaseContext) -> None:
-    """Refuse at no cost what depends on shapes, labels and (of a fixed encoder) values only."""
-    vectors = features.vectors if context.encoder.is_fixed else torch.zeros_like(features.vectors)
-    validate_features(vectors, features.labels, context)
-
-
-def _sanitize_and_log(vectors: Float[Tensor, "n d"], store: NodeStore) -> Float[Tensor, "n d"]:
-    """Finite features that every mechanism accepts; replaced values are reported to the owner."""
-    finite = sanitize(vectors)
-    if count := int((finite != vectors).any(dim=1).sum()):
-        log_to_owner(
-            store,
-            f"{count} of {len(finite)} features held NaN, infinity or values beyond 1e15, "
-            "which were replaced; check the app and what it received",
-        )
-    return finite
-
-
-def _run_name(context: "Context") -> str:
-    """The name of this run in the owner's directory."""
-    return hashlib.sha256(f"mod/{context.run_id}".encode()).hexdigest()[:16]
-
-
-def _label_fingerprint(features: Features) -> bytes:
-    """A digest of the class counts: features change with the encoder, labels do not."""
-    counts = torch.bincount(features.labels.flatten()) if len(features.labels) else features.labels
-    return hashlib.sha256(counts.numpy().tobytes()).digest()

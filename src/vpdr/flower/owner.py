@@ -212,10 +212,7 @@ def _parse_table(name: str, content: object) -> Any:
 
 
 def check_config_against_policy(policy: Policy, config: RunConfig) -> None:
-    """Refuse a configuration that requests more than the policy allows; reads no data.
-
-    Raises:
-        Refusal: with the code of the first violation.
+    """Refuse a configuration that requests more than the policy allows, by its first violation; reads no data.
 
     Guarantee: a run that passes can spend at most the policy's (ε, δ) by its own calibration. The owner's
     ledger counts every release as well, so several such runs cannot exceed it together.

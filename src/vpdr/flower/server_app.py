@@ -65,14 +65,10 @@ class ServerConfig:
 
 
 def server_app(config_file: Path) -> "ServerApp":
-    """A Flower server app for one configuration.
+    """A Flower server app for one configuration, the `plan.toml` of the app directory.
 
-    Args:
-        config_file: the configuration as TOML; the `plan.toml` of the app directory.
-
-    Returns:
-        The app. Flower's run config holds `out`, an absolute path for the results, `resume`, and the
-        fields of `ServerConfig` with dashes.
+    Flower's run config holds `out`, an absolute path for the results, `resume`, and the fields of
+    `ServerConfig` with dashes.
     """
     from flwr.serverapp import ServerApp
 
@@ -142,21 +138,10 @@ def serve(
     resume: bool = False,
     on_message: MessageCallback = lambda _: None,
 ) -> dict[str, Any]:
-    """Run a configuration over a Flower grid.
+    """Run a configuration over a Flower grid and return its record; `on_message` gets the log of each message.
 
-    Args:
-        grid: the connection to the nodes.
-        config: the run.
-        out: directory of the record, the ledgers and the checkpoint.
-        server_config: timeouts and the number of clients.
-        resume: continue from the checkpoint in `out`.
-        on_message: called with the log entry of each message.
-
-    Returns:
-        The record, as written to `out`.
-
-    Raises:
-        NotEnoughClients: too few clients or valid replies; the run can be resumed.
+    Record, ledgers and checkpoint are in `out`. Too few clients or valid replies raise `NotEnoughClients`; the
+    run can then be resumed.
     """
     run_dir = RunDir(out)
     if resume and run_dir.record_path.exists():
@@ -168,10 +153,8 @@ def serve(
     torch.set_num_threads(config.run.threads)
     pool = NodePool(grid, server_config)
     pool.wait_for_nodes(config)
-    if saved is None:
-        state = ServerLoopState(names=tuple(sorted(pool.nodes)))
-    else:
-        state = ServerLoopState.from_state_dict(saved)
+    names = tuple(sorted(pool.nodes))
+    state = ServerLoopState(names=names) if saved is None else ServerLoopState.from_state_dict(saved)
     loop = ServerLoop(config, pool, state)
     while state.message_index <= config.run.rounds:
         loop.exchange_once()
@@ -351,11 +334,7 @@ class ServerLoop:
         return Server(config=self.config, framework=self.framework, names=names, classes=classes, weights=self.weights)
 
     def exchange_once(self) -> None:
-        """Send one message to each client, close the last round and open the next.
-
-        Raises:
-            NotEnoughClients: no round was closed or opened.
-        """
+        """Send one message to each client, close the last round and open the next, or (`NotEnoughClients`) none."""
         state, index, start = self.state, self.state.message_index + 1, time.perf_counter()
         is_last = index > self.config.run.rounds
         present = [] if is_last else self.server.sample_participants(index)

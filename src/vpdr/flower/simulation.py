@@ -18,12 +18,7 @@ from vpdr.flower.server_app import MessageCallback, NotEnoughClients, ServerConf
 
 
 class InProcessGrid(Grid):
-    """Flower's `Grid` over function calls; each node has a directory and replies at once.
-
-    Args:
-        app: the client app of all nodes.
-        node_dirs: one directory per node; node ids start at 2.
-    """
+    """Flower's `Grid` over function calls; each node has a directory, replies at once, and is called 2, 3, ..."""
 
     def __init__(self, app: ClientApp, node_dirs: Sequence[Path]) -> None:
         # Flower's messages read their source from here; only its own processes set it
@@ -41,19 +36,15 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> Any:
-        """Not supported."""
         raise NotImplementedError
 
     def create_message(self, *_: Any, **__: Any) -> Message:
-        """Not supported; deprecated in Flower."""
-        raise NotImplementedError
+        raise NotImplementedError  # deprecated in Flower
 
     def get_node_ids(self) -> Iterable[int]:
-        """All nodes."""
         return list(self.contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Run the app on each message."""
         message_ids = []
         for message in messages:
             message.metadata.__dict__["_message_id"] = message_id = str(next(self._message_ids))
@@ -69,7 +60,6 @@ class InProcessGrid(Grid):
             return Message(Error(code=2, reason=str(error)), reply_to=message)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies to these messages."""
         return [self.replies.pop(message_id) for message_id in message_ids]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
@@ -80,17 +70,7 @@ class InProcessGrid(Grid):
 def simulate_in_process(
     config: RunConfig, out: Path, *, resume: bool = False, on_message: MessageCallback = lambda _: None
 ) -> dict[str, Any]:
-    """Run a configuration over Flower's messages in this process.
-
-    Args:
-        config: the run.
-        out: directory of the results; `out/nodes` holds the node directories.
-        resume: continue the run in `out`.
-        on_message: called with the log entry of each message.
-
-    Returns:
-        The record; its numbers equal those of `vpdr run`.
-    """
+    """Run a configuration over Flower's messages in this process; the numbers equal those of `vpdr run`."""
     node_dirs = create_simulated_nodes(config, out / "nodes")
     grid = InProcessGrid(client_app(), node_dirs)
     server_config = ServerConfig(clients=len(node_dirs), minimum=len(node_dirs), patience=0.0)
