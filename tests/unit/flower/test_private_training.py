@@ -91,7 +91,7 @@ def test_a_failed_training_does_not_show_in_the_reply(tmp_path: Path, broken, se
     assert [entry["purpose"] for entry in metadata[1]["entries"]] == ["training", "release"]
 
 
-def test_steps_that_were_lost_are_not_paid_from_the_share_of_releases(tmp_path: Path, monkeypatch) -> None:
+def test_lost_steps_are_not_charged_to_the_share_of_releases(tmp_path: Path, monkeypatch) -> None:
     failures = iter([True])
     whole = DpSgdTrainer.clipped_gradient_sum
 

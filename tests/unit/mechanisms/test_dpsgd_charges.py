@@ -70,7 +70,7 @@ def test_purposes_survive_files_and_older_ledgers_hold_releases(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("encoder", list(EncoderKind))
-def test_an_accounted_encoder_and_private_training_go_together(encoder) -> None:
+def test_a_dp_trained_encoder_requires_private_training_and_the_reverse(encoder) -> None:
     release_config = build(private()).clients[0].release_config
     fields = {each.name: getattr(release_config, each.name) for each in dataclasses.fields(ReleaseConfig)}
     training = None if encoder is EncoderKind.DP_TRAINED else release_config.dpsgd_config
@@ -91,7 +91,7 @@ def test_training_is_charged_before_the_first_step() -> None:
     assert charged == [2, 2]
 
 
-def test_a_crash_in_training_gives_nothing_back() -> None:
+def test_a_crash_in_training_returns_no_budget() -> None:
     client, broadcast = client_and_broadcast(private())
     client.dpsgd_trainer.clipped_gradient_sum = lambda *_: 1 / 0
     with pytest.raises(ZeroDivisionError):
@@ -115,14 +115,14 @@ def test_everything_planned_fits_into_the_budget(accountant, mechanism) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_the_share_is_one_of_precision(share) -> None:
+def test_the_training_share_is_a_share_of_the_precision(share) -> None:
     client = build(private(f"train.private_share={share}", "run.rounds=5")).clients[0]
     training = 10 / client.release_config.dpsgd_config.noise_multiplier**2
     release = 5 / client.release_config.mechanism.noise_multiplier**2
     assert training / (training + release) == pytest.approx(share)
 
 
-def test_a_spent_budget_stops_the_encoder_and_nothing_else() -> None:
+def test_a_spent_budget_stops_the_training_of_the_encoder_only() -> None:
     client, broadcast = client_and_broadcast(private())
     client.ledger.budget = Budget(client.ledger.epsilon_spent * 1.0001, 1e-5)
     before, head = encoder_parameters(client), client.model.head[0].weight.clone()
@@ -133,7 +133,7 @@ def test_a_spent_budget_stops_the_encoder_and_nothing_else() -> None:
     assert client.release(2) is client.last_upload
 
 
-def test_steps_that_were_lost_are_not_paid_from_the_share_of_releases() -> None:
+def test_lost_steps_are_not_charged_to_the_share_of_releases() -> None:
     config = private("run.rounds=4")
     federation = build(config)
     lost = federation.clients[0]
@@ -146,7 +146,7 @@ def test_steps_that_were_lost_are_not_paid_from_the_share_of_releases() -> None:
     assert lost.ledger.level is GuaranteeLevel.PROVED
 
 
-def test_a_step_that_was_not_paid_costs_the_proof() -> None:
+def test_a_step_that_was_not_charged_makes_the_level_conditional() -> None:
     client, broadcast = client_and_broadcast(private())
     losses = partial(client.framework.losses, broadcast=broadcast)
     elsewhere = Ledger(client="elsewhere", budget=None)
@@ -158,7 +158,7 @@ def test_a_step_that_was_not_paid_costs_the_proof() -> None:
     assert client.ledger.level is GuaranteeLevel.CONDITIONAL
 
 
-def test_real_noise_is_paid_on_disk(tmp_path: Path) -> None:
+def test_training_with_system_noise_is_charged_on_disk(tmp_path: Path) -> None:
     config = private("release.noise=system")
     run_federation(config, tmp_path)
     ledger = LedgerFile(tmp_path / "ledgers" / "client-000.json").read()

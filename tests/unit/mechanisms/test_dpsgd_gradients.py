@@ -38,7 +38,7 @@ def test_clipping_agrees_with_a_loop() -> None:
     torch.testing.assert_close(flat(sum_clipped_gradients(gradients, everything(7), 1.5)), total)
 
 
-def test_rows_that_fill_up_do_not_count() -> None:
+def test_padding_rows_are_left_out_of_the_sum() -> None:
     gradients = drawn(5, 3.0, 1)
     real = torch.tensor([True, True, False, True, False])
     samples = [part[real] for part in gradients]
@@ -48,7 +48,7 @@ def test_rows_that_fill_up_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_sample_that_overflows_counts_as_nothing(value) -> None:
+def test_a_gradient_that_overflows_counts_as_zero(value) -> None:
     gradients = drawn(4, 1.0, 2)
     gradients[1][2, 0] = value
     others = torch.tensor([True, True, False, True])
@@ -85,7 +85,7 @@ def test_the_bound_is_reached(adjacency) -> None:
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_noise_is_a_multiple_of_what_one_sample_can_do(adjacency) -> None:
+def test_noise_is_a_multiple_of_the_sensitivity(adjacency) -> None:
     config = DpSgdConfig(
         clip_norm=3.0,
         noise_multiplier=2.0,

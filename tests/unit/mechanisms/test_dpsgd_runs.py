@@ -32,13 +32,13 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("settings", "words"), REFUSALS)
-def test_what_cannot_be_sound_is_refused(settings, words) -> None:
+def test_unsound_settings_are_refused(settings, words) -> None:
     with pytest.raises(InvalidInput, match=words) as refusal:
         private(*settings.split())
     assert "\n" not in str(refusal.value)
 
 
-def test_a_framework_must_say_that_its_loss_is_one_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_framework_must_declare_a_loss_per_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FRAMEWORKS["fedproto"], "loss_is_per_sample", property(lambda self: False))
     with pytest.raises(InvalidInput, match="a loss of one sample each"):
         private()
@@ -65,7 +65,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, done) -> None:
     assert timeless(run_federation(config, tmp_path / "parts", resume=True).record) == timeless(whole)
 
 
-def test_the_command_line_says_that_it_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_reports_the_level_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = [
         *(*TINY, *PRIVATE),
         "budget.adjacency=replace-one",

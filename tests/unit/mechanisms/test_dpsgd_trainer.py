@@ -80,7 +80,7 @@ def test_neighbours_move_the_sum_by_no_more_than_stated(adjacency) -> None:
     assert 0.1 * reach < apart <= reach * (1 + 1e-6)
 
 
-def test_a_teacher_of_nothing_but_rounding_tells_no_place() -> None:
+def test_rounding_in_a_hostile_teacher_does_not_depend_on_the_position_of_a_sample() -> None:
     """Under add-remove the others move up: hidden units that cancel must not make their gradients another."""
     settings = ("framework.kind=mpft", "budget.adjacency=add-remove", "release.summariser=sums")
     client, broadcast = client_and_broadcast(
@@ -107,7 +107,7 @@ def test_a_teacher_of_nothing_but_rounding_tells_no_place() -> None:
     assert float((whole - less).norm()) <= 1e-6 * (1 + 1e-6)
 
 
-def test_a_sample_that_overflows_moves_nothing() -> None:
+def test_a_sample_that_overflows_changes_no_sum_of_gradients() -> None:
     client, broadcast = client_and_broadcast(private())
     train = client.shard.train
     wild = train.frozen_features.clone()
@@ -139,7 +139,7 @@ def test_the_same_sums_and_noise_give_the_same_encoder() -> None:
     assert not torch.equal(encoder_parameters(twins[0]), encoder_parameters(alone))
 
 
-def test_the_personal_head_never_moves_the_encoder() -> None:
+def test_the_personal_head_never_changes_the_encoder() -> None:
     client, broadcast = client_and_broadcast(private())
     start = copy.deepcopy(client.model)
     ways = []
@@ -163,7 +163,7 @@ def test_the_optimiser_of_the_head_has_no_part_of_the_encoder() -> None:
     assert held == {id(each) for each in client.model.head.parameters()}
 
 
-def test_an_empty_client_trains_on_noise_where_its_emptiness_is_a_secret() -> None:
+def test_an_empty_client_trains_on_noise_where_the_size_of_the_dataset_is_private() -> None:
     settings = ("budget.adjacency=add-remove", "release.summariser=sums")
     client, broadcast = client_and_broadcast(private(*settings))
     empty = Samples(client.shard.train.frozen_features[:0], client.shard.train.labels[:0])
@@ -174,7 +174,7 @@ def test_an_empty_client_trains_on_noise_where_its_emptiness_is_a_secret() -> No
     assert not torch.equal(before, encoder_parameters(alone))
 
 
-def test_nothing_of_opacus_stays_behind() -> None:
+def test_opacus_leaves_nothing_in_the_model() -> None:
     client, broadcast = client_and_broadcast(private())
     client.finetune(broadcast, 1)
     again = copy.deepcopy(client.model.encoder)
@@ -184,7 +184,7 @@ def test_nothing_of_opacus_stays_behind() -> None:
     assert all(each.grad is None for each in client.dpsgd_trainer.model.parameters())
 
 
-def test_without_noise_it_learns() -> None:
+def test_training_without_noise_reduces_the_loss() -> None:
     client, broadcast = client_and_broadcast(private("train.lr=0.02"))
     losses = partial(client.framework.losses, broadcast=broadcast)
     config = dataclasses.replace(client.dpsgd_trainer.config, total_steps=1000, steps_per_round=40)
@@ -205,7 +205,7 @@ def test_without_noise_it_learns() -> None:
     assert loss() < 0.7 * before
 
 
-def test_an_accounted_encoder_feels_no_place() -> None:
+def test_released_features_do_not_depend_on_the_position_of_a_sample() -> None:
     client, _ = client_and_broadcast(private("budget.adjacency=add-remove", "release.summariser=sums", "model.width=6"))
     perturb_parameters(client)
     samples = Samples(torch.randn(90, client.shard.train.frozen_features.shape[1]), torch.zeros(90, dtype=torch.int64))

@@ -188,7 +188,7 @@ SCALES: dict[str, Scales] = {"quiet": (0.0,) * 5, "loud": (1.0, 1e3, 1e8, 0.0, 1
 
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_halved_noise_is_noticed(adjacency, scales) -> None:
+def test_halved_noise_is_detected(adjacency, scales) -> None:
     first, second = opposite(adjacency)
     run = Run.of(make_rapp(adjacency=adjacency), first, scales, factor=0.5)
     assert run.moved(first, second) > 3.8 * run.charged
@@ -208,7 +208,7 @@ class Peeking(Rapp):
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_centres_of_private_data_are_noticed(adjacency) -> None:
+def test_centres_of_private_data_are_detected(adjacency) -> None:
     first, second = neighbours(adjacency, 3, -blobs(2)[0][3], 3)
     fields = {field.name: getattr(make_rapp(adjacency=adjacency), field.name) for field in dataclasses.fields(Rapp)}
     run = Run.of(Peeking(**fields), first, SCALES["quiet"])

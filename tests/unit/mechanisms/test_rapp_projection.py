@@ -32,7 +32,7 @@ def random_projection(dim: int = DIM, num_dims: int = DIM // 2, seed: int = 0) -
     return ReleaseProjection.random(dim, num_dims, Streams(seed).generator("space"))
 
 
-def test_projections_are_what_they_say() -> None:
+def test_identity_and_random_projections() -> None:
     rng = Streams(0).generator("space")
     identity, narrow = ReleaseProjection.identity(DIM), ReleaseProjection.random(DIM, 5, rng)
     vectors = blobs(1)[0].double()
@@ -100,7 +100,7 @@ def test_a_sample_is_projected_the_same_wherever_it_stands(num_dims: int) -> Non
     adjacency=st.sampled_from(list(Adjacency)),
     num_dims=st.sampled_from([5, DIM]),
 )
-def test_no_sample_moves_more_behind_the_projection(
+def test_the_sensitivity_holds_after_a_projection(
     seed, row, label, length, radius, far, per_class, adjacency, num_dims
 ) -> None:
     """For any projection, any sample and any centres that an adversary may choose."""
@@ -145,7 +145,7 @@ def test_the_published_variance_is_the_error_in_the_feature_space(num_dims) -> N
     assert error_ratio(random_projection(num_dims=num_dims)) == pytest.approx(1, abs=0.05)
 
 
-def test_a_wrong_scale_would_be_noticed() -> None:
+def test_a_wrong_scale_would_be_detected() -> None:
     narrow = random_projection(num_dims=5)
     assert abs(error_ratio(narrow, mean_variance=1.0) - 1) > 0.5  # per coordinate of u instead of z
     assert abs(error_ratio(narrow, mean_variance=5 / DIM / 1.44) - 1) > 0.3

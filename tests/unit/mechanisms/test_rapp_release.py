@@ -131,7 +131,7 @@ def test_stages_beat_one_release_of_everything() -> None:
     assert error((0.05, 0.10, 0.15, 0.30, 0.40)) < 0.2 * error((1.0,))
 
 
-def test_a_wrong_clip_norm_is_found_out() -> None:
+def test_later_stages_correct_a_wrong_clip_norm() -> None:
     vectors, labels = blobs(1, 2000)
     for guess in (8.0, 17.0, 34.0):  # a feature is about 17 long, and about 5.7 from its class mean
         result = all_stages(make_rapp(epsilon=8.0, clip_norm=guess), vectors, labels)
@@ -148,7 +148,7 @@ def test_counts_below_their_noise_are_read_as_their_noise() -> None:
     assert estimate_counts(known, 80, counts_are_private=False).round().tolist() == [1, 1, 50, 60]
 
 
-def test_the_terms_say_what_is_private() -> None:
+def test_the_terms_state_which_counts_are_private() -> None:
     for adjacency, per_class, counts in (
         ("replace-same-label", 1, CountVisibility.PUBLIC),
         ("replace-same-label", 2, CountVisibility.PRIVATE),

@@ -120,7 +120,7 @@ def test_exact_calibration_takes_less_than_five_milliseconds(epsilon, delta, cou
     assert best < 5e-3
 
 
-def test_events_that_hide_nothing_cost_everything() -> None:
+def test_a_not_private_event_has_infinite_epsilon() -> None:
     for accountant in ACCOUNTANTS.values():
         assert accountant.epsilon((GaussianEvent(1.0), NotPrivateEvent()), DELTA) == math.inf
 
@@ -131,13 +131,13 @@ def test_no_event_costs_nothing_and_pure_events_need_no_delta() -> None:
         assert accountant.epsilon((PureEvent(0.25), PureEvent(0.5)), 0.0) == 0.75
 
 
-def test_joint_adds_odd_selections_on_top() -> None:
+def test_joint_adds_unequal_selections_on_top() -> None:
     events = (*[PureEvent(0.01)] * 10, *[GaussianEvent(10.0)] * 10)
     more = JOINT.epsilon((*events, PureEvent(0.3)), DELTA)
     assert more == pytest.approx(JOINT.epsilon(events, DELTA) + 0.3)
 
 
-def test_rdp_says_where_its_grid_ends() -> None:
+def test_rdp_refuses_an_epsilon_below_its_grid() -> None:
     with pytest.raises(InvalidInput, match=r"cannot go below epsilon 0\.02253 .* use the exact accountant"):
         RDP.noise_multiplier(Budget(0.01, DELTA), ROUNDS)
 

@@ -35,7 +35,7 @@ def fresh(**settings: object) -> Ledger:
     return Ledger(client="amazon", **{"budget": BUDGET, **settings})
 
 
-def test_it_refuses_before_and_changes_nothing() -> None:
+def test_a_refused_charge_changes_nothing() -> None:
     ledger = fresh()
     for t in range(ROUNDS):
         ledger.charge(RECEIPT, round=t + 1)
@@ -93,7 +93,7 @@ def test_a_run_without_privacy_is_recorded() -> None:
     assert ledger.releases_left() is None
 
 
-def test_state_survives_and_never_forgets() -> None:
+def test_a_saved_state_that_lacks_a_release_is_refused() -> None:
     ledger, other = fresh(), fresh()
     early = ledger.state_dict()
     for t in range(3):
@@ -116,7 +116,7 @@ def test_restarting_does_not_give_the_budget_back(tmp_path: Path) -> None:
     assert len(again.read().entries) == ROUNDS
 
 
-def test_asking_again_does_not_change_the_budget(tmp_path: Path) -> None:
+def test_opening_again_does_not_change_the_budget(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
     LedgerFile.create(path, fresh())
     with pytest.raises(InvalidInput, match="a budget is not changed by asking again"):
@@ -194,7 +194,7 @@ def _spend_until_killed(path: Path, pipe: int) -> None:
         os.write(pipe, b".")
 
 
-def test_a_killed_process_has_paid_for_all_that_it_released(tmp_path: Path) -> None:
+def test_a_killed_process_has_charged_all_that_it_released(tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
     LedgerFile.create(path, fresh())
     reader, writer = os.pipe()

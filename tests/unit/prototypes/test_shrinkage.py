@@ -15,7 +15,7 @@ from vpdr.rng import Streams
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), m=st.integers(1, 6), c=st.integers(1, 6), d=st.integers(1, 40))
-def test_it_is_the_best_linear_guess(seed, m, c, d) -> None:
+def test_it_is_the_best_linear_prediction(seed, m, c, d) -> None:
     """Henderson's equations against the textbook formula, computed densely."""
     variances = torch.rand(m, c, generator=Streams(seed).generator("v"), dtype=torch.float64) * 3 + 1e-3
     observed = noisy(grid(seed, (m, c, d), (1.0, 2.0, 0.5, 0.1)), variances, seed)
@@ -46,7 +46,7 @@ def test_it_is_the_best_linear_guess(seed, m, c, d) -> None:
     np.testing.assert_allclose(result.variance_of_means(shares).numpy(), expected, atol=1e-8)
 
 
-def test_a_class_that_one_client_has_is_that_clients() -> None:
+def test_a_class_of_one_client_is_that_of_the_client() -> None:
     """Nobody can tell its class part from its client part: the shared prototype must hold both."""
     clean = grid(6, (4, 12, 256), (1.0, 1.0, 0.0, 0.0))
     variances = torch.full((4, 12), 1e8, dtype=torch.float64)
@@ -63,7 +63,7 @@ def test_components_are_found() -> None:
     assert part.residual == pytest.approx(0.5, rel=0.2)
 
 
-def test_pure_noise_says_nothing_and_no_noise_says_everything() -> None:
+def test_pure_noise_is_shrunk_to_zero_and_noiseless_prototypes_are_kept() -> None:
     noise = torch.full((4, 10), 5.0, dtype=torch.float64)
     nothing = blup(noisy(torch.zeros(4, 10, 512, dtype=torch.float64), noise, 3), noise).per_client
     assert nothing.square().mean() < 0.05 * 5
@@ -119,13 +119,13 @@ def test_every_finite_input_has_a_finite_answer(seed, shape, size, spread, varia
     assert (result.per_class_variances >= 0).all()
 
 
-def test_what_is_far_beyond_its_noise_stays_as_it_is() -> None:
+def test_prototypes_far_above_their_noise_are_kept() -> None:
     """Too far for the equations to be solved in double precision."""
     estimates = 1e14 * torch.randn(2, 3, 4, generator=Streams(1).generator("rows"), dtype=torch.float64)
     result = blup(estimates, torch.full((2, 3), 1e-12, dtype=torch.float64))
     torch.testing.assert_close(result.per_client, estimates)
 
 
-def test_numbers_that_are_none_do_not_stop_it() -> None:
+def test_numbers_that_are_not_finite_are_accepted() -> None:
     estimates = torch.tensor([[[torch.nan, 1.0], [torch.inf, -torch.inf]]])
     assert blup(estimates, torch.tensor([[torch.nan, torch.inf]])).per_client.isfinite().all()

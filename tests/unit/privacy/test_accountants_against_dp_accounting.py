@@ -34,7 +34,7 @@ def test_composition_of_gaussians_agrees_with_the_pld_accountant() -> None:
     assert oracle.get_epsilon(DELTA) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_the_oracle_itself_reads_replace_one_in_two_ways() -> None:
+def test_the_reference_accountant_has_two_readings_of_replace_one() -> None:
     event = dp.GaussianDpEvent(5.0)
     doubled = pld.PLDAccountant(dp.NeighboringRelation.REPLACE_ONE).compose(event).get_epsilon(DELTA)
     single = pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event).get_epsilon(DELTA)

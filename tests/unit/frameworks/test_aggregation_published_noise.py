@@ -42,7 +42,7 @@ def step(seed: int = 0, dim: int = DIM) -> TrainBatch:
     return TrainBatch(features, logits, torch.tensor([0, 1, 2, 3, 0, 1]), features.detach(), torch.ones(6))
 
 
-def test_trust_is_signal_over_signal_and_noise() -> None:
+def test_reliability_is_signal_over_signal_and_noise() -> None:
     vectors = torch.tensor([[2.0, 0.0], [-2.0, 0.0]])
     anchors = Prototypes(vectors, torch.tensor([0, 1]), torch.tensor([2.0, 6.0]))
     # |row - mean|² per coordinate is 2 for both: 2/4 and 2/8; a class without an anchor is not judged
@@ -52,7 +52,7 @@ def test_trust_is_signal_over_signal_and_noise() -> None:
     assert training.class_reliability(same, 2).tolist() == [0.0, 0.0]
 
 
-def test_the_pull_follows_the_trust() -> None:
+def test_alignment_is_weighted_by_reliability() -> None:
     vectors, labels = torch.randn(CLASSES, DIM, generator=Streams(3).generator("x")), torch.arange(CLASSES)
     sure = Prototypes(vectors, labels, torch.zeros(CLASSES))
     unsure = Prototypes(vectors, labels, torch.full((CLASSES,), 1e9))
@@ -63,7 +63,7 @@ def test_the_pull_follows_the_trust() -> None:
 
 @pytest.mark.parametrize("per_class", [1, 2])
 @pytest.mark.parametrize("name", ANCHORED)
-def test_what_is_mostly_noise_teaches_nothing(name, per_class) -> None:
+def test_prototypes_that_are_mostly_noise_add_no_loss(name, per_class) -> None:
     """All terms but the client's own task vanish, so training falls back to what `local` does.
 
     What is left is what keeps classes in order. The next test bounds what chance adds to it.
@@ -82,7 +82,7 @@ def test_what_is_mostly_noise_teaches_nothing(name, per_class) -> None:
 
 @pytest.mark.parametrize("favoured", [1.0, 10.0])
 @pytest.mark.parametrize("per_class", [1, 2, 3])
-def test_noise_is_trusted_by_chance_alone(per_class, favoured) -> None:
+def test_pure_noise_is_reliable_by_chance_only(per_class, favoured) -> None:
     """Its energy between classes strays by √(2/(C-1)d) of itself: trust is no more than three times that."""
     dim = 256
     weights = torch.ones(5, CLASSES)
@@ -99,7 +99,7 @@ def test_noise_is_trusted_by_chance_alone(per_class, favoured) -> None:
     assert sum(trusts) / len(trusts) < chance / 2
 
 
-def test_several_centres_of_a_class_are_read_as_several_guesses_of_it() -> None:
+def test_several_centres_of_a_class_are_pooled_as_estimates_of_it() -> None:
     received = uploads(4.0, dim=256, per_class=2)
     clean = 2 * torch.randn(CLASSES, 256, generator=Streams(0).generator("clean"))
     result = denoise_uploads(pool_uploads(received, now(received, dim=256)), CLASSES)
@@ -109,7 +109,7 @@ def test_several_centres_of_a_class_are_read_as_several_guesses_of_it() -> None:
     assert (result.prototypes.vectors - clean[result.prototypes.labels]).square().mean() < 1
 
 
-def test_rows_stay_where_they_were() -> None:
+def test_prototypes_without_noise_are_not_moved() -> None:
     received = uploads(1e-6, per_class=3)
     apart = [
         Prototypes(10 * i + u.vectors + torch.arange(12)[:, None], u.labels, u.variances)
@@ -139,7 +139,7 @@ def test_a_server_reads_clients_and_classes_together() -> None:
     assert (each.vectors[2] - clean[2]).square().mean() < 2
 
 
-def test_shares_of_a_plan_are_kept() -> None:
+def test_client_weights_are_kept() -> None:
     labels = torch.arange(CLASSES)
     noise = torch.full((CLASSES,), 1e-4)
     one, two = (Prototypes(torch.eye(CLASSES, DIM) * s, labels, noise) for s in (1.0, 3.0))

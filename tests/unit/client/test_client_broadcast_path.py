@@ -47,7 +47,7 @@ def samples_of(seed: int, count: int) -> Samples:
 
 @settings(deadline=None, max_examples=40)
 @given(seeds, st.integers(1, 100), st.data())
-def test_no_other_sample_matters(seed, count, data) -> None:
+def test_features_do_not_depend_on_other_samples(seed, count, data) -> None:
     """Bit for bit: one sample goes or is replaced, and every other one stays where it was."""
     samples, broadcast = samples_of(seed, count), teacher(seed)
     row = data.draw(st.integers(0, count - 1))
@@ -61,7 +61,7 @@ def test_no_other_sample_matters(seed, count, data) -> None:
 
 @pytest.mark.parametrize("dim", [50, 64, 301])
 @pytest.mark.parametrize("narrow", [2, 6])
-def test_a_path_of_nothing_but_rounding_feels_no_other_sample(dim: int, narrow: int) -> None:
+def test_rounding_on_the_path_does_not_depend_on_other_samples(dim: int, narrow: int) -> None:
     """Weights that cancel leave rounding errors, and a steep way up makes them as long as the clip norm."""
     weight = drawn(dim, dim)
     half = torch.where(torch.arange(dim) % 2 == 0, weight, 0.0)
@@ -74,7 +74,7 @@ def test_a_path_of_nothing_but_rounding_feels_no_other_sample(dim: int, narrow: 
 
 @settings(deadline=None, max_examples=20)
 @given(seeds)
-def test_neither_the_personal_model_nor_labels_matter(seed) -> None:
+def test_features_depend_neither_on_the_personal_model_nor_on_labels(seed) -> None:
     samples, broadcast = samples_of(seed, 20), teacher(seed)
     before = released(samples, broadcast)
     other = client_of("train.lr=0.1")
@@ -90,7 +90,7 @@ def test_neither_the_personal_model_nor_labels_matter(seed) -> None:
         assert released(samples, missing) is samples.frozen_features
 
 
-def test_training_moves_nothing_but_the_personal_model() -> None:
+def test_training_changes_the_personal_model_only() -> None:
     client, broadcast = client_of(), teacher(1)
     before = released(client.shard.train, broadcast)
     client.finetune(broadcast, 1)
@@ -99,7 +99,7 @@ def test_training_moves_nothing_but_the_personal_model() -> None:
 
 
 @pytest.mark.parametrize("worst", [torch.nan, torch.inf, -torch.inf, 1e38])
-def test_whatever_the_path_makes_can_be_released(worst) -> None:
+def test_features_of_every_path_can_be_released(worst) -> None:
     features = apply_row_by_row(lambda rows: torch.full_like(rows, worst), torch.ones(3, DIM))
     assert features.isfinite().all()
     assert features.abs().max() <= MAX_ABS_COORDINATE

@@ -6,10 +6,8 @@ import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.cluster import KMeans
 
 from tests.conftest import blobs
-from vpdr import KMeansClusters
 from vpdr.mechanisms.vpp import anova_scores, top_k_mask
 from vpdr.rng import Streams
 from vpdr.types import Features
@@ -53,14 +51,3 @@ def test_a_constant_coordinate_scores_zero() -> None:
 
 def test_ties_go_to_the_lower_index() -> None:
     assert top_k_mask(torch.tensor([1.0, 2.0, 2.0, 2.0, 0.0]), 2).tolist() == [False, True, True, False, False]
-
-
-def test_kmeans_centroids_are_those_of_scikit_learn() -> None:
-    vectors, labels = blobs(1)
-    ours = KMeansClusters(rate=0.1)(vectors.double(), labels)
-    for label in range(4):
-        own = vectors[labels == label].double().numpy()
-        oracle = KMeans(n_clusters=3, n_init=1, random_state=0).fit(own)
-        mine = ours.vectors[ours.labels == label].numpy()
-        np.testing.assert_allclose(np.sort(mine, axis=0), np.sort(oracle.cluster_centers_, axis=0), atol=1e-6)
-        assert int(ours.sizes[ours.labels == label].sum()) == len(own)

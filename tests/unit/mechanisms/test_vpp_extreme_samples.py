@@ -13,7 +13,7 @@ from vpdr.types import Features
 
 
 @pytest.mark.parametrize("size", [1e150, 1e200, 1e308])
-def test_one_huge_value_cannot_choose_its_coordinate(size) -> None:
+def test_one_huge_value_does_not_decide_the_selection(size) -> None:
     """Once an overflowing score became NaN, and a sort puts NaN first: the coordinate was always selected."""
     vectors, labels = blobs(1)
     vectors = vectors.double()
@@ -27,7 +27,7 @@ def test_one_huge_value_cannot_choose_its_coordinate(size) -> None:
     assert abs(hits / 300 - chance) < 5 * (chance * (1 - chance) / 300) ** 0.5
 
 
-def test_a_score_that_is_not_a_number_counts_as_nothing() -> None:
+def test_a_score_that_is_not_a_number_counts_as_zero() -> None:
     groups = NoiseAllocation.from_fraction(DIM, 0.2)
     selection = SelectionConfig().calibrate(Budget(1.0, 1e-5), 20, groups.num_selected)
     scores = torch.full((DIM,), torch.nan, dtype=torch.float64)
@@ -35,7 +35,7 @@ def test_a_score_that_is_not_a_number_counts_as_nothing() -> None:
     assert len({tuple(focus.tolist()) for focus in first}) > 1
 
 
-def test_a_selection_is_only_good_for_what_it_was_calibrated_for() -> None:
+def test_a_selection_refuses_another_number_of_coordinates() -> None:
     selection = SelectionConfig().calibrate(Budget(1.0, 1e-5), 20, 1)
     with pytest.raises(InvalidInput, match="calibrated for 1 coordinates, asked for 7"):
         selection.choose(torch.zeros(DIM, dtype=torch.float64), 7, ReleaseContext())
@@ -51,6 +51,6 @@ def test_huge_samples_are_clipped_like_others(size) -> None:
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, 1e-250, 1e-13, 1e13, 1e78, 1e250, float("nan"), float("inf")])
-def test_a_clip_norm_is_a_length_that_can_be_squared(radius) -> None:
+def test_a_clip_norm_whose_square_overflows_is_refused(radius) -> None:
     with pytest.raises(InvalidInput, match="clip_norm must be"):
         Igpp(clip_norm=radius, noise_multiplier=1.0)

@@ -19,7 +19,7 @@ def test_a_balanced_case_by_hand() -> None:
     torch.testing.assert_close(shrunk[..., 0], expected.double())
 
 
-def test_the_guard_stops_what_may_be_noise() -> None:
+def test_the_guard_removes_what_may_be_noise() -> None:
     noise = torch.ones(4, 10, dtype=torch.float64)
     observed = noisy(torch.zeros(4, 10, 256, dtype=torch.float64), noise, 8)
     assert not anova_james_stein(observed, 1.0, Guard(strictness=4.0)).any()
