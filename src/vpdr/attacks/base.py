@@ -1,14 +1,10 @@
-"""The interface of an attack: its config, its context, and the features that the adversary compares."""
+"""The interface of an attack: its config and its context."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Float
-from torch import Tensor
-
 from vpdr.attacks.spaces import InputSpace
-from vpdr.client import Client, Samples
 from vpdr.errors import InvalidInput
 from vpdr.federation import RoundUploads
 from vpdr.records import ReconstructionStore
@@ -113,11 +109,3 @@ class Attack(Protocol):
 
     def result(self) -> dict[str, Any]:
         """The results for the record."""
-
-
-def adversary_features(client: Client, samples: Samples, adversary_encoder: str) -> Float[Tensor, "n d"]:
-    """Features of the samples under the adversary's encoder, in evaluation mode and unclipped."""
-    trained = client.release_config.encoder_kind.is_trained_on_private_data
-    if trained and adversary_encoder == "initial":
-        return samples.frozen_features
-    return client.released_features(samples)

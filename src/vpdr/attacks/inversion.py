@@ -143,7 +143,6 @@ class FeatureInversionAttack:
         self._estimate_logged = False
 
     def observe(self, round_uploads: RoundUploads) -> None:
-        """Reconstruct inputs from all uploads of a round, and evaluate them."""
         begin, round = time.perf_counter(), round_uploads.round
         targets = {
             name: one_prototype_per_class(upload)
@@ -169,14 +168,15 @@ class FeatureInversionAttack:
                 labels, images = prototypes.labels.numpy(), self._space_for(client).contains_images
                 self.context.reconstruction_store.save(round, name, labels, inputs.numpy(), images=images)
         steps = torch.cat([result.steps for result in results]).double()
-        self.round_results.append(
-            {
-                "round": round,
-                "targets": len(steps),
-                "steps": float(steps.mean()),
-                "mean": mean_over_clients(list(metrics.values())),
-                "clients": metrics,
+        mean = {  # over the clients that have the metric
+            metric: {
+                key: _finite_mean([values[metric][key] for values in metrics.values() if metric in values])
+                for key in ("value", "null")
             }
+            for metric in INVERSION_METRICS
+        }
+        self.round_results.append(
+            {"round": round, "targets": len(steps), "steps": float(steps.mean()), "mean": mean, "clients": metrics}
         )
         self.seconds += time.perf_counter() - begin
 
@@ -343,17 +343,6 @@ def pooled_frechet(reconstructed: Float[Tensor, "p d"], real: Float[Tensor, "n d
     ridge = RIDGE * torch.eye(reconstructed.shape[1], dtype=torch.float64)
     (mean1, covariance1), (mean2, covariance2) = (mean_and_covariance(each) for each in (reconstructed, real))
     return frechet_distance((mean1, covariance1 + ridge), (mean2, covariance2 + ridge))
-
-
-def mean_over_clients(clients: Sequence[MetricValues]) -> MetricValues:
-    """The mean of each metric over the clients that have it."""
-    return {
-        metric: {
-            key: _finite_mean([values[metric][key] for values in clients if metric in values])
-            for key in ("value", "null")
-        }
-        for metric in INVERSION_METRICS
-    }
 
 
 def summarise_inversion(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from vpdr.attacks.base import AttackContext, adversary_features
-from vpdr.client import Client, Shard
+from vpdr.attacks.base import AttackContext
+from vpdr.client import Client, Samples, Shard
 from vpdr.federation import RoundUploads
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
@@ -29,7 +29,6 @@ MAX_DIRECTIONS = 16
 SHRINKAGE = 0.1  # share of Σ that is taken to be isotropic: few samples overstate its leading directions
 
 MEMBERSHIP_METRICS = ("auc", "tpr_at_1fpr", "tpr_at_1fpr_nearest", "advantage", "f1")
-TPR_METRICS = ("tpr_at_1fpr", "tpr_at_1fpr_nearest")
 ADVERSARIES = ("distance", "likelihood")
 INVERSE_FPR = 100  # a false positive rate of 1 %
 ROC_POINTS = 101  # points of a stored ROC curve
@@ -280,7 +279,6 @@ class MembershipAttack:
         self._saved_state: Mapping[str, Any] = {}
 
     def observe(self, round_uploads: RoundUploads) -> None:
-        """Score every candidate of every client against the client's upload."""
         begin = time.perf_counter()
         for name, upload in round_uploads.uploads.items():
             client = round_uploads.clients[name]
@@ -330,7 +328,6 @@ class MembershipAttack:
         target.last_vectors = upload.vectors
 
     def state_dict(self) -> dict[str, Any]:
-        """The scores of every client and round."""
         targets = {
             name: {
                 "rounds": target.rounds,
@@ -349,7 +346,6 @@ class MembershipAttack:
         self.seconds, self._saved_state = float(state["seconds"]), state["targets"]
 
     def result(self) -> dict[str, Any]:
-        """For every adversary: mean and standard deviation over rounds beside the null values."""
         begin = time.perf_counter()
         scores = {
             name: MembershipScores(
@@ -365,6 +361,14 @@ class MembershipAttack:
         metrics = membership_result(scores)
         seconds = self.seconds + time.perf_counter() - begin
         return {"phi": self.config.adversary_encoder, **metrics, "seconds": seconds}
+
+
+def adversary_features(client: Client, samples: Samples, adversary_encoder: str) -> Float[Tensor, "n d"]:
+    """Features of the samples under the adversary's encoder, in evaluation mode and unclipped."""
+    trained = client.release_config.encoder_kind.is_trained_on_private_data
+    if trained and adversary_encoder == "initial":
+        return samples.frozen_features
+    return client.released_features(samples)
 
 
 def negative_distance(
@@ -613,6 +617,6 @@ def summarise_membership(metrics_by_round: Mapping[int, list[Tensor]], note: str
             "low": mean - null - half_width,
             "high": mean - null + half_width,
         }
-        if note is not None and metric in TPR_METRICS:
+        if note is not None and metric.startswith("tpr"):
             summary[metric]["note"] = note
     return summary

@@ -5,7 +5,7 @@ A finished run is attacked by the same training again, with the uploads that the
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,12 @@ class AttackRunner:
                 raise InvalidInput(
                     f"attack rounds must lie in 1..{total_rounds}, got {round}; name none for every round"
                 )
+        input_space = cache(attack_input_space)  # one space for all clients of an architecture
         context = AttackContext(
             config=attack_config,
             streams=federation.streams.fork("attacks"),
             total_rounds=total_rounds,
-            input_space_for=lambda client: attack_input_space(federation.client_setups[client].frozen_encoder, dim),
+            input_space_for=lambda client: input_space(federation.client_setups[client].frozen_encoder, dim),
             callbacks=callbacks,
             reconstruction_store=ReconstructionStore(run_dir),
         )
@@ -94,13 +95,11 @@ class AttackRunner:
         self.attacks = {kind: ATTACKS[kind](context) for kind in attack_config.kinds}
 
     def on_uploads(self, round_uploads: RoundUploads) -> None:
-        """Attack the uploads of one round, if the config includes this round."""
         if self.config.includes_round(round_uploads.round) and round_uploads.uploads:
             for attack in self.attacks.values():
                 attack.observe(round_uploads)
 
     def state_dict(self) -> dict[str, Any]:
-        """The config and the state of each attack, for a checkpoint."""
         states = {kind: attack.state_dict() for kind, attack in self.attacks.items()}
         return {"attacks": {"order": self.config.to_data(), "attacks": states}}
 
@@ -120,7 +119,6 @@ class AttackRunner:
             attack.load_state_dict(state["attacks"][kind])
 
     def result(self) -> dict[str, Any]:
-        """The results of each attack, for the record."""
         return {"attacks": {kind: attack.result() for kind, attack in self.attacks.items()}}
 
 
@@ -135,7 +133,6 @@ class AttackFactory:
         return AttackRunner(self.attack_config, federation, self.callbacks, run_dir.path)
 
     def is_complete(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record has the results of all attacks."""
         return set(self.attack_config.kinds) <= set(record.get("attacks", {}))
 
     def complete(
@@ -203,8 +200,7 @@ def attack_finished_run(
             stop=lambda: rounds_seen[-1] >= last_round,
         ),
     )
-    results: dict[str, Any] = runner.result()["attacks"]
-    return results
+    return {kind: attack.result() for kind, attack in runner.attacks.items()}
 
 
 def _uploads_match(recorded: Prototypes | None, replayed: Prototypes | None) -> bool:

@@ -7,7 +7,6 @@ client, or the broadcast feature map.
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import TypeAlias
 
 import torch
@@ -57,7 +56,6 @@ class ImageSpace:
         return vertical + horizontal
 
     def to(self, device: str) -> "ImageSpace":
-        """A copy of the networks on another device."""
         network = copy.deepcopy(self.backbone.network).to(device)
         return ImageSpace(replace(self.backbone, network=network), copy.deepcopy(self.projection).to(device))
 
@@ -91,7 +89,6 @@ class EmbeddingSpace:
         return torch.zeros(len(inputs), device=inputs.device)
 
     def to(self, device: str) -> "EmbeddingSpace":
-        """The space itself, which holds no tensors."""
         return self
 
 
@@ -102,11 +99,6 @@ def attack_input_space(frozen_encoder: FrozenEncoder | None, dim: int) -> InputS
     """Images where the client's samples are images; otherwise the public features of `dim` dimensions."""
     if frozen_encoder is None or not frozen_encoder.backbone.pixels:
         return EmbeddingSpace(dim)
-    return _image_space(frozen_encoder)
-
-
-@cache  # one space for all clients of an architecture
-def _image_space(frozen_encoder: FrozenEncoder) -> ImageSpace:
     return ImageSpace(fold_batch_norms(frozen_encoder.backbone), frozen_encoder.projection)
 
 

@@ -5,26 +5,178 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from vpdr.audits import attackers, statistics
-from vpdr.audits.statistics import AuditResult, Claim
-from vpdr.audits.target import SEARCHED_PAIR, AuditTarget, DistinguishingGame, NeighbourPair, NoiseFactory, pairs_for
+from vpdr.audits import statistics
+from vpdr.audits.target import SEARCHED_PAIR, AuditTarget, DistinguishingGame, NoiseFactory, pairs_for
 from vpdr.config import RunConfig
 from vpdr.config.load import parse_overrides, read_builtin, read_source
 from vpdr.config.rules import encoder_setting
 from vpdr.errors import InvalidInput
 from vpdr.mechanisms import SystemNoise
-from vpdr.privacy import Adjacency, EncoderKind, Event, Ledger, LedgerFile
+from vpdr.privacy import ACCOUNTANTS, Adjacency, EncoderKind, Event, GuaranteeLevel, Ledger, LedgerFile
+from vpdr.privacy.accountants import epsilon_from_mu
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import at_least, deep_merge, positive
 
 MIN_TRIALS, MAX_TRIALS = 40, 2500  # runs of each world, if the time decides
 _PILOT_RUNS, _PILOT_SECONDS = 4, 0.2  # runs of each world for each pair; one of each where runs are slow
 _RELATIVE_MARGIN, _ABSOLUTE_MARGIN = 0.25, 0.05  # by which another attacker must be better
+_DELTAS = tuple(10 ** (-7 + 0.1 * step) for step in range(70))  # grid of the claimed curve
+_TIGHTEST = "joint"  # the accountant with the smallest ε for given events
+_CAVEATS = {
+    GuaranteeLevel.PROVED: "the claim is meant to hold end to end",
+    GuaranteeLevel.CONDITIONAL: "the claim takes the encoder as fixed; the audit does not",
+    GuaranteeLevel.AS_PUBLISHED: "the claim rests on a published sensitivity that is not a bound",
+    GuaranteeLevel.NONE: "nothing is claimed",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """An (ε, δ) with the events behind it, as a client's ledger states them.
+
+    The events state more than one pair (ε, δ): each of them bounds the whole trade-off between power and
+    false positive rate, and all of that can be tested.
+    """
+
+    epsilon: float  # infinite without privacy
+    delta: float
+    level: GuaranteeLevel
+    adjacency: Adjacency
+    releases: int
+    events: tuple[Event, ...]  # of all releases
+
+    @classmethod
+    def from_ledger(cls, ledger: Ledger, delta: float) -> "Claim":
+        """The claim of a ledger; without a budget, δ is the argument."""
+        return cls(
+            epsilon=ledger.epsilon_spent if ledger.entries else 0.0,
+            delta=ledger.budget.delta if ledger.budget else delta,
+            level=ledger.level,
+            adjacency=ledger.adjacency,
+            releases=len(ledger.releases),
+            events=ledger.events,
+        )
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.epsilon)
+
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """The finite pairs (ε, δ) that the claim states, its own first."""
+        stated = ((self.epsilon, self.delta), *_curve_from_events(self.events))
+        return tuple(pair for pair in stated if math.isfinite(pair[0]))
+
+
+@lru_cache(maxsize=16)
+def _curve_from_events(events: tuple[Event, ...]) -> tuple[tuple[float, float], ...]:
+    accountant = ACCOUNTANTS[_TIGHTEST]
+    return tuple((accountant.epsilon(events, delta), delta) for delta in _DELTAS) if events else ()
+
+
+def violated_point(
+    curve: tuple[tuple[float, float], ...], point: statistics.OperatingPoint
+) -> tuple[float, float] | None:
+    """The first stated (ε, δ) that the point rules out, or None."""
+    return next(((epsilon, delta) for epsilon, delta in curve if point.epsilon(delta) > epsilon), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditResult:
+    """The claimed ε against the certified ε.
+
+    Guarantee: with probability at least `confidence` both points are true, and then `certified_epsilon` is a
+    lower bound on the ε of the audited releases at the claim's δ, whatever their distribution is. It says
+    nothing about pairs, attackers or rounds that were not tried: not refuted is not proved.
+    """
+
+    claim: Claim
+    points: tuple[statistics.OperatingPoint, ...]
+    confidence: float
+    trials: int  # runs of each world
+    certifying_trials: int  # runs of each world that certify; the others fit attackers and select tests
+    pair: str
+    pair_description: str
+    attacker: str
+    training_replayed: bool
+    depends_on_server: bool  # whether a release depends on the broadcasts
+    seconds: float
+
+    @property
+    def certified_epsilon(self) -> float:
+        """The largest ε at the claim's δ that the runs rule out."""
+        return max(point.epsilon(self.claim.delta) for point in self.points)
+
+    @property
+    def mu(self) -> float:
+        """The largest μ that the runs rule out, if the trade-off is Gaussian."""
+        return max(point.mu for point in self.points)
+
+    @property
+    def epsilon_if_gaussian(self) -> float:
+        """ε of `mu` at the claim's δ; a bound only if the trade-off is Gaussian."""
+        return epsilon_from_mu(self.mu, self.claim.delta) if math.isfinite(self.mu) else math.inf
+
+    @property
+    def violated_claim(self) -> tuple[float, float] | None:
+        """A stated (ε, δ) that is false, or None."""
+        curve = self.claim.curve()
+        return next((pair for point in self.points if (pair := violated_point(curve, point))), None)
+
+    @property
+    def refuted(self) -> bool:
+        return self.violated_claim is not None
+
+    @property
+    def verdict(self) -> str:
+        if not self.claim.is_finite:
+            return "not refuted: no finite epsilon is claimed"
+        epsilon, certified = self.claim.epsilon, self.certified_epsilon
+        if self.violated_claim is None:
+            return f"not refuted: claimed epsilon {epsilon:.4g}, certified {certified:.4g}"
+        claimed = f'refuted: claimed "{self.claim.level}" epsilon {epsilon:.4g}'
+        if certified > epsilon:
+            return f"{claimed}, certified at least {certified:.4g} at delta {self.claim.delta:g}"
+        epsilon, delta = self.violated_claim
+        return (
+            f"{claimed}; its events also state ({epsilon:.4g}, {delta:.3g}), and that is false: "
+            f"on a Gaussian curve epsilon is at least {self.epsilon_if_gaussian:.4g}"
+        )
+
+    @property
+    def caveat(self) -> str:
+        return _CAVEATS[self.claim.level]
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "claimed": {
+                "epsilon": self.claim.epsilon,
+                "delta": self.claim.delta,
+                "level": str(self.claim.level),
+                "adjacency": str(self.claim.adjacency),
+                "releases": self.claim.releases,
+            },
+            "certified_epsilon": self.certified_epsilon,
+            "gaussian_mu": self.mu,
+            "gaussian_epsilon": self.epsilon_if_gaussian,
+            "confidence": self.confidence,
+            "points": [{"power": point.power, "false_alarms": point.fpr} for point in self.points],
+            "refuted": self.refuted,
+            "verdict": self.verdict,
+            "broken": self.violated_claim,
+            "trials": self.trials,
+            "judged": self.certifying_trials,
+            "pair": self.pair,
+            "attacker": self.attacker,
+            "replayed_training": self.training_replayed,
+            "server_heard": self.depends_on_server,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +249,7 @@ def audit(target: AuditTarget, claim: Claim | None = None, config: AuditConfig |
     tests = _select_tests(runs[:fit_end], runs[fit_end:selection_end], claim.delta, alpha)
     points = []
     for rated in tests:
-        first, second = attackers.score_by_world(rated.attacker, runs[selection_end:])
+        first, second = statistics.score_by_world(rated.attacker, runs[selection_end:])
         points.append(statistics.operating_point(rated.test, first, second, alpha))
     return AuditResult(
         claim=claim,
@@ -116,7 +268,14 @@ def audit(target: AuditTarget, claim: Claim | None = None, config: AuditConfig |
 
 def _find_strongest_game(target: AuditTarget, config: AuditConfig) -> tuple[DistinguishingGame, float]:
     """The pair that a few runs distinguish best, and the seconds of one run."""
-    pairs = _candidate_pairs(target, config)
+    planted = pairs_for(target)
+    pairs = [pair for pair in planted if pair.name == config.pair]
+    if not pairs:
+        if config.pair not in ("", SEARCHED_PAIR):
+            names = ", ".join([*(pair.name for pair in planted), SEARCHED_PAIR])
+            raise InvalidInput(f"unknown pair {config.pair!r} for {target.adjacency}; choose one of {names}")
+        searched = statistics.most_sensitive_replacement(target, config.noise)
+        pairs = [searched] if config.pair else [*planted, searched]
     rated_games = []
     for number, pair in enumerate(pairs):
         config.progress("pairs", number, len(pairs))
@@ -128,26 +287,14 @@ def _find_strongest_game(target: AuditTarget, config: AuditConfig) -> tuple[Dist
         seconds_per_run = (time.perf_counter() - begin) / len(runs)
         for _ in range(2 * _PILOT_RUNS - len(runs)):
             config.noise()  # so that seeded noise of later runs does not depend on the speed of the machine
-        rated_games.append((attackers.jeffreys_divergence(runs), game, seconds_per_run))
+        rated_games.append((statistics.jeffreys_divergence(runs), game, seconds_per_run))
     config.progress("pairs", len(pairs), len(pairs))
     _, game, seconds_per_run = max(rated_games, key=lambda rated: rated[0])
     return game, seconds_per_run
 
 
-def _candidate_pairs(target: AuditTarget, config: AuditConfig) -> list[NeighbourPair]:
-    planted = pairs_for(target)
-    named = [pair for pair in planted if pair.name == config.pair]
-    if named:
-        return named
-    if config.pair not in ("", SEARCHED_PAIR):
-        names = ", ".join([*(pair.name for pair in planted), SEARCHED_PAIR])
-        raise InvalidInput(f"unknown pair {config.pair!r} for {target.adjacency}; choose one of {names}")
-    searched = attackers.most_sensitive_replacement(target, config.noise)
-    return [searched] if config.pair else [*planted, searched]
-
-
-def _run_both_worlds(game: DistinguishingGame, config: AuditConfig) -> list[attackers.TrialSummary]:
-    return [attackers.summarise_trial(game.run(world, config.noise), game.target.clip_norm) for world in (0, 1)]
+def _run_both_worlds(game: DistinguishingGame, config: AuditConfig) -> list[statistics.TrialSummary]:
+    return [statistics.summarise_trial(game.run(world, config.noise), game.target.clip_norm) for world in (0, 1)]
 
 
 class RatedTest(NamedTuple):
@@ -155,13 +302,13 @@ class RatedTest(NamedTuple):
 
     value: float
     name: str
-    attacker: attackers.Attacker
+    attacker: statistics.Attacker
     test: statistics.ThresholdTest
 
 
 def _select_tests(
-    fit_runs: Sequence[attackers.TrialSummary],
-    selection_runs: Sequence[attackers.TrialSummary],
+    fit_runs: Sequence[statistics.TrialSummary],
+    selection_runs: Sequence[statistics.TrialSummary],
     delta: float,
     alpha: float,
 ) -> list[RatedTest]:
@@ -170,8 +317,8 @@ def _select_tests(
     A simpler attacker is kept unless the other one is clearly better: few runs favour one by chance.
     """
     best: list[RatedTest] = []
-    for name, attacker in attackers.fit_attackers(fit_runs).items():
-        first, second = attackers.score_by_world(attacker, selection_runs)
+    for name, attacker in statistics.fit_attackers(fit_runs).items():
+        first, second = statistics.score_by_world(attacker, selection_runs)
         tests = statistics.best_tests(first, second, delta, alpha)
         points = [statistics.operating_point(test, first, second, alpha) for test in tests]
         values = (points[0].log_ratio(delta), points[1].signed_mu)
@@ -277,12 +424,7 @@ def request_from_run(run_dir: Path, overrides: Sequence[str] = ()) -> AuditReque
     ledgers = [LedgerFile(path).read() for path in sorted((run_dir / "ledgers").glob("*.json"))]
     if not any(ledger.releases for ledger in ledgers):
         raise InvalidInput(f"the ledgers in {run_dir} hold no release: there is nothing to audit")
-
-    def spent_and_entry_count(ledger: Ledger) -> tuple[float, int]:
-        spent = ledger.epsilon_spent if ledger.entries else 0.0
-        return (spent if math.isfinite(spent) else math.inf), len(ledger.entries)
-
-    worst = max(ledgers, key=spent_and_entry_count)
+    worst = max(ledgers, key=lambda each: (each.epsilon_spent if each.entries else 0.0, len(each.entries)))
     data = read_source(str(source))
     small_settings = _small_settings(str(worst.releases[-1].receipt.terms.encoder))
     dim = min(int(data["model"]["dim"]), MAX_DIM)
@@ -303,20 +445,3 @@ def request_from_run(run_dir: Path, overrides: Sequence[str] = ()) -> AuditReque
 def _events_match(first: Event, second: Event) -> bool:
     numbers = zip(dataclasses.astuple(first), dataclasses.astuple(second), strict=False)
     return type(first) is type(second) and all(math.isclose(a, b, rel_tol=_REL_TOLERANCE) for a, b in numbers)
-
-
-def describe_target(target: AuditTarget) -> dict[str, Any]:
-    """What is audited, for the output."""
-    config, release_config = target.run_config, target.client.release_config
-    return {
-        "mechanism": config.mechanism.kind,
-        "summariser": type(release_config.summariser).__name__,
-        "framework": config.framework.kind,
-        "encoder": str(release_config.encoder_kind),
-        "adjacency": str(target.adjacency),
-        "releases": target.releases,
-        "dim": target.dim,
-        "classes": target.classes,
-        "samples": config.benchmark.samples,
-        "settings": dataclasses.asdict(config.mechanism),
-    }

@@ -25,8 +25,8 @@ from scipy.stats import kstest
 from torch import Tensor
 
 from vpdr import privacy
-from vpdr.audits.attackers import standardise_upload
 from vpdr.audits.auditor import AuditOptions, request_from_options
+from vpdr.audits.statistics import standardise_upload
 from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise, antipodal_canary, mislabelled_canary, pairs_for
 from vpdr.client import Samples
 from vpdr.errors import InvalidInput, VpdrError
@@ -187,8 +187,7 @@ def _noise_energy_text(kind: str, target: AuditTarget) -> str:
         energy += float((upload.vectors - clean.vectors).double().square().sum()) / variance
         numbers += upload.vectors.numel()
     ratio, error = energy / numbers, math.sqrt(2 / numbers)
-    is_close = abs(ratio - 1) < _MAX_STANDARD_ERRORS * error
-    require(is_close, f"{kind}: noise energy is {ratio:.3f} of what is stated")
+    require(abs(ratio - 1) < _MAX_STANDARD_ERRORS * error, f"{kind}: noise energy is {ratio:.3f} of what is stated")
     return f"noise energy {ratio:.3f} of what is stated, "
 
 
@@ -236,27 +235,26 @@ def check_encoder_independence() -> str:
     """
     public = [kind for kind in FRAMEWORKS if FRAMEWORKS[kind]().has_uploads]
     for kind in public:
-        target = _framework_target(kind, privacy.EncoderKind.PUBLIC)
+        target = _training_target(privacy.EncoderKind.PUBLIC, f"framework.kind={kind}")
         pair = mislabelled_canary(target)
-        is_fixed = not target.features_depend_on_training(pair.first)
-        require(is_fixed, f"{kind}: training changes public features")
+        require(not target.features_depend_on_training(pair.first), f"{kind}: training changes public features")
         first, second = (_features_after_training(target, samples)[1:] for samples in pair.datasets)
         require(torch.equal(first, second), f"{kind}: one record changes the public features of others")
     broadcast = [kind for kind in FRAMEWORKS if FRAMEWORKS[kind]().with_broadcast_features() is not None]
     for kind in broadcast:
-        target = _framework_target(kind, privacy.EncoderKind.BROADCAST)
+        target = _training_target(privacy.EncoderKind.BROADCAST, f"framework.kind={kind}")
         pair = mislabelled_canary(target)
         untrained = target.make_client(pair.first, ZeroNoise())
         untrained.last_broadcast = target.first_broadcast(target.make_client(pair.first, ZeroNoise()))
         expected = untrained.released_features(pair.first)
         for samples in pair.datasets:
             features = _features_after_training(target, samples, untrained.last_broadcast)
-            is_equal = torch.equal(features[1:], expected[1:])
-            require(is_equal, f"{kind}: released features depend on more than the broadcast")
+            require(
+                torch.equal(features[1:], expected[1:]), f"{kind}: released features depend on more than the broadcast"
+            )
         has_map = not torch.equal(expected, pair.first.frozen_features)
         require(has_map, f"the check has no power: {kind} broadcasts no feature map")
-    options = AuditOptions(rounds=2, encoder=privacy.EncoderKind.PERSONAL, settings=SMALL_TRAINING)
-    personal = request_from_options(options).target
+    personal = _training_target(privacy.EncoderKind.PERSONAL)
     changes = personal.features_depend_on_training(mislabelled_canary(personal).first)
     require(changes, "the check has no power: personal features do not change")
     return (
@@ -265,9 +263,9 @@ def check_encoder_independence() -> str:
     )
 
 
-def _framework_target(kind: str, encoder: privacy.EncoderKind) -> AuditTarget:
-    settings = (*SMALL_TRAINING, f"framework.kind={kind}")
-    return request_from_options(AuditOptions(rounds=2, encoder=encoder, settings=settings)).target
+def _training_target(encoder: privacy.EncoderKind, *settings: str) -> AuditTarget:
+    options = AuditOptions(rounds=2, encoder=encoder, settings=(*SMALL_TRAINING, *settings))
+    return request_from_options(options).target
 
 
 def _features_after_training(target: AuditTarget, samples: Samples, broadcast: Any = None) -> Float[Tensor, "n d"]:
@@ -349,29 +347,24 @@ def check_accountants() -> str:
         mu = math.sqrt(ROUNDS) / privacy.ACCOUNTANTS["exact"].noise_multiplier(privacy.Budget(epsilon, delta), ROUNDS)
         actual = float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
         require(abs(actual / delta - 1) < 1e-4, f"delta of epsilon {epsilon:g} is {actual:.8g}, not {delta:g}")
-        require(
-            abs(privacy.accountants.epsilon_from_mu(mu, delta) - epsilon) < 1e-5,
-            f"epsilon {epsilon:g} does not come back",
-        )
+        converted = privacy.accountants.epsilon_from_mu(mu, delta)
+        require(abs(converted - epsilon) < 1e-5, f"epsilon {epsilon:g} does not come back")
     selection = privacy.accountants.RepeatedEvent(privacy.PureEvent(0.1 / ROUNDS), ROUNDS)
     for name, accountant in privacy.ACCOUNTANTS.items():
-        _check_within_budget(name, accountant.noise_multiplier(BUDGET, ROUNDS), ())
-        multiplier = accountant.noise_multiplier(BUDGET, ROUNDS, selection)
-        _check_within_budget(name, multiplier, (selection.event,) * ROUNDS)
+        for pure_events in (None, selection):
+            gaussian = privacy.GaussianEvent(accountant.noise_multiplier(BUDGET, ROUNDS, pure_events))
+            events: tuple[privacy.Event, ...] = (gaussian,) * ROUNDS
+            if pure_events is not None:
+                events = (pure_events.event,) * ROUNDS + events
+            spent = accountant.epsilon(events, delta)
+            require(spent <= BUDGET.epsilon, f"the {name} accountant spends {spent:.8g} of epsilon {BUDGET.epsilon:g}")
+            require(privacy.ACCOUNTANTS["joint"].epsilon(events, delta) <= spent, f"joint is looser than {name}")
     pure = privacy.ACCOUNTANTS["exact"].epsilon((privacy.PureEvent(0.25), privacy.PureEvent(0.5)), delta)
     require(abs(pure - 0.75) < 1e-12, f"0.25 and 0.5 of pure epsilon add up to {pure:g}")
     return f"{', '.join(privacy.ACCOUNTANTS)}: closed forms met, no budget overspent over {ROUNDS} releases"
 
 
-def _check_within_budget(name: str, multiplier: float, selections: tuple[privacy.PureEvent, ...]) -> None:
-    events: tuple[privacy.Event, ...] = (*selections, *(privacy.GaussianEvent(multiplier),) * ROUNDS)
-    spent = privacy.ACCOUNTANTS[name].epsilon(events, BUDGET.delta)
-    require(spent <= BUDGET.epsilon, f"the {name} accountant spends {spent:.8g} of epsilon {BUDGET.epsilon:g}")
-    require(privacy.ACCOUNTANTS["joint"].epsilon(events, BUDGET.delta) <= spent, f"joint is looser than {name}")
-
-
-SelfTest = Callable[[], str]
-CHECKS: dict[str, SelfTest] = {
+CHECKS: dict[str, Callable[[], str]] = {
     "versions": check_versions,
     "sensitivities": check_sensitivities,
     "noise of mechanisms": check_mechanism_noise,
@@ -384,7 +377,7 @@ CHECKS: dict[str, SelfTest] = {
 _FAILURES = (SelfTestFailed, VpdrError, OSError, ArithmeticError, RuntimeError, ValueError, TypeError, LookupError)
 
 
-def run_selftests(checks: dict[str, SelfTest] | None = None) -> Iterator[SelfTestResult]:
+def run_selftests(checks: dict[str, Callable[[], str]] | None = None) -> Iterator[SelfTestResult]:
     """Run each check; one that raises has failed, and the others still run."""
     for name, check in (checks or CHECKS).items():
         try:

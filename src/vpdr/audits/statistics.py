@@ -1,23 +1,244 @@
-"""From scores in two worlds to bounds that hold at a stated confidence, and to the result of an audit."""
+"""From runs of the distinguishing game to scores, and from scores to bounds that hold at a stated confidence.
+
+Each run is reduced to a `TrialSummary`: its shape, and its distance from what each world is expected to upload. An
+attacker maps a summary to a score; larger scores speak for the second world. A threshold on the score is a test,
+and the rates of the test bound the privacy loss, whatever the distribution of the scores.
+"""
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from operator import attrgetter
+from typing import TypeAlias
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from scipy.special import betaincinv, ndtr, ndtri
+from torch import Tensor
 
-from vpdr.privacy import ACCOUNTANTS, Adjacency, Event, GuaranteeLevel, Ledger
-from vpdr.privacy.accountants import epsilon_from_mu
+from vpdr.audits.target import AuditTarget, NeighbourPair, NoiseFactory, Transcript, Trial, ZeroNoise, random_pairs
+from vpdr.client import Samples
+from vpdr.types import Prototypes
 
 ScoreArray = Float[np.ndarray, " n"]
 RateArray = Float[np.ndarray, " k"]
+TranscriptShape: TypeAlias = tuple[tuple[int, ...], ...]
+RowVariances: TypeAlias = Float[Tensor, "t p"]
 
+_MIN_VARIANCE = 1e-300
+_IMPOSSIBLE_SHAPE_SCORE = 1e12  # of a shape that only one world can have
+_MIN_RELATIVE_VARIANCE = 1e-12  # smaller noise, relative to the signal, counts as none
+_SHRINKAGE = 0.1  # share of the average variance that is added to every estimated one
 _MAX_ABS_SCORE = 1e100  # scores without noise are unbounded, but their squares must be finite
 _FIT_TOLERANCE = 0.4  # relative loss against the empirical optimum at which a fitted threshold is preferred
+_SIGNIFICANT_Z = 4.0  # standard errors beyond which a difference of noise levels counts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSummary:
+    """One run, reduced to what the attackers use."""
+
+    world: int
+    shape: TranscriptShape
+    shape_possible: tuple[bool, bool]  # whether each world would have uploaded this shape
+    distances: Float[Tensor, "2 t p"] | None = None  # squared; None if the shapes differ
+    expectation_distances: Float[Tensor, "t p"] | None = None  # between the two expectations, squared
+    mean_upload: Float[Tensor, " k"] | None = None  # over rounds, if all rounds have the same shape
+    last_upload: Float[Tensor, " k"] | None = None
+    mean_square: float = 0.0
+    row_width: int = 0  # numbers in a row
+
+
+Attacker: TypeAlias = Callable[[TrialSummary], float]
+
+
+def summarise_trial(trial: Trial, clip_norm: float) -> TrialSummary:
+    """Reduce a run to its summary."""
+    uploads = trial.transcript.uploads
+    shape = transcript_shape(uploads)
+    first_shape, second_shape = (transcript_shape(expected.uploads) for expected in trial.expected)
+    possible = (first_shape == shape, second_shape == shape)
+    if not all(possible) or not all(shape):
+        return TrialSummary(world=trial.world, shape=shape, shape_possible=possible)
+    rows = _pad_rounds(trial.transcript, clip_norm)
+    first, second = (_pad_rounds(expected, clip_norm) for expected in trial.expected)
+    return TrialSummary(
+        world=trial.world,
+        shape=shape,
+        shape_possible=possible,
+        distances=torch.stack([(rows - expected).square().sum(2) for expected in (first, second)]),
+        expectation_distances=(first - second).square().sum(2),
+        mean_upload=rows[: len(uploads)].mean(0).flatten() if len(set(shape)) == 1 else None,
+        last_upload=standardise_upload(uploads[-1], clip_norm).flatten(),
+        mean_square=float(rows.square().mean()),
+        row_width=rows.shape[2],
+    )
+
+
+def transcript_shape(uploads: Sequence[Prototypes]) -> TranscriptShape:
+    """The labels of the prototypes of each round."""
+    return tuple(tuple(upload.labels.tolist()) for upload in uploads)
+
+
+def standardise_upload(upload: Prototypes, clip_norm: float) -> Float[Tensor, "p k"]:
+    """Prototypes in units of their noise if variances are published, with the inverse noise as a column."""
+    vectors = upload.vectors.double()
+    if upload.variances is None:
+        return vectors
+    stds = upload.variances.double().clamp(min=_MIN_VARIANCE).sqrt()[:, None]
+    return torch.cat([vectors, torch.full_like(stds, clip_norm)], dim=1) / stds
+
+
+def _pad_rounds(transcript: Transcript, clip_norm: float) -> Float[Tensor, "t p k"]:
+    """All rounds as one tensor, padded with zeros in the same way in both worlds."""
+    blocks = [standardise_upload(upload, clip_norm) for upload in (*transcript.uploads, *transcript.state_features)]
+    width = max(block.shape[1] for block in blocks)
+    padded = [torch.nn.functional.pad(block, (0, width - block.shape[1])) for block in blocks]
+    return torch.nn.utils.rnn.pad_sequence(padded, batch_first=True)
+
+
+def fit_attackers(runs: Sequence[TrialSummary]) -> dict[str, Attacker]:
+    """All attackers that can be fitted to these runs, by name, simplest first."""
+    by_shape = fit_shape_attacker(runs)
+    common = Counter(run.shape for run in runs if run.distances is not None).most_common(1)
+    shape = common[0][0] if common else ()
+    comparable = [run for run in runs if run.distances is not None and run.shape == shape]
+    if {run.world for run in comparable} != {0, 1}:
+        return {"shape": by_shape}
+    pooled, by_world = estimate_variances(comparable)
+    upload_rows, state_rows = slice(len(shape)), slice(len(shape), None)
+    attackers: dict[str, Attacker] = {
+        "shift": likelihood_ratio_attacker(by_shape, shape, (pooled, pooled), upload_rows),
+        "shift and scale": likelihood_ratio_attacker(by_shape, shape, by_world, upload_rows),
+        "learnt from the last upload": fit_linear_discriminant(comparable, by_shape, attrgetter("last_upload")),
+    }
+    if len(pooled) > len(shape):
+        of_states = likelihood_ratio_attacker(by_shape, shape, (pooled, pooled), state_rows)
+        attackers["shift of what is remembered"] = of_states
+    if all(run.mean_upload is not None for run in comparable):
+        discriminant = fit_linear_discriminant(comparable, by_shape, attrgetter("mean_upload"))
+        attackers["learnt from the average upload"] = discriminant
+    return attackers
+
+
+def score_by_world(attacker: Attacker, runs: Sequence[TrialSummary]) -> tuple[ScoreArray, ScoreArray]:
+    """The scores of the runs of each world."""
+    first, second = (np.array([attacker(run) for run in runs if run.world == world]) for world in (0, 1))
+    return first, second
+
+
+def fit_shape_attacker(runs: Sequence[TrialSummary]) -> Attacker:
+    """Decides by the shape alone: certain if one world cannot have it, otherwise by its log-frequency."""
+    first_counts, second_counts = (Counter(run.shape for run in runs if run.world == world) for world in (0, 1))
+
+    def score(run: TrialSummary) -> float:
+        log_ratio = float(np.log1p(second_counts[run.shape]) - np.log1p(first_counts[run.shape]))
+        first, second = run.shape_possible
+        return _IMPOSSIBLE_SHAPE_SCORE * (int(second) - int(first)) + log_ratio
+
+    return score
+
+
+def likelihood_ratio_attacker(
+    fallback: Attacker, shape: TranscriptShape, variances: tuple[RowVariances, RowVariances], rows: slice
+) -> Attacker:
+    """The log-likelihood ratio of the worlds, for Gaussian noise around their expectations.
+
+    The rows are those of uploads, or of a public mechanism state. The fallback is for runs of another shape.
+    """
+    first, second = variances
+
+    def score(run: TrialSummary) -> float:
+        if run.distances is None or run.shape != shape:
+            return fallback(run)
+        to_first, to_second = run.distances
+        log_volume = run.row_width / 2 * (first / second).log()
+        return float((to_first / first / 2 - to_second / second / 2 + log_volume)[rows].sum())
+
+    return score
+
+
+def fit_linear_discriminant(
+    runs: Sequence[TrialSummary], fallback: Attacker, extract: Callable[[TrialSummary], Tensor | None]
+) -> Attacker:
+    """A discriminant learnt from runs, for mechanisms whose expectation without noise says little.
+
+    Its weights are the difference of the means over the pooled variance of each coordinate.
+    """
+    worlds = [
+        torch.stack([row for run in runs if run.world == world and (row := extract(run)) is not None])
+        for world in (0, 1)
+    ]
+    variances = torch.cat([own - own.mean(0) for own in worlds]).square().mean(0)
+    ridge = _SHRINKAGE * variances.mean() + _MIN_VARIANCE
+    weights = (worlds[1].mean(0) - worlds[0].mean(0)) / (variances + ridge)
+
+    def score(run: TrialSummary) -> float:
+        row = extract(run)
+        return fallback(run) if row is None or row.shape != weights.shape else float(row @ weights)
+
+    return score
+
+
+def estimate_variances(runs: Sequence[TrialSummary]) -> tuple[RowVariances, tuple[RowVariances, RowVariances]]:
+    """Noise variance of each row and round: pooled over both worlds, and at the level of each world."""
+    worlds = []
+    for world in (0, 1):
+        own = [run.distances[world] for run in runs if run.world == world and run.distances is not None]
+        worlds.append(torch.stack(own).mean(0) / runs[0].row_width)
+    smallest = _MIN_RELATIVE_VARIANCE * max(run.mean_square for run in runs) + _MIN_VARIANCE
+    pooled = ((worlds[0] + worlds[1]) / 2).clamp(min=smallest)
+    levels = [(own / pooled).mean(0, keepdim=True).clamp(min=_MIN_RELATIVE_VARIANCE) for own in worlds]
+    return pooled, (pooled * levels[0], pooled * levels[1])
+
+
+def jeffreys_divergence(runs: Sequence[TrialSummary]) -> float:
+    """Jeffreys divergence of the two worlds for Gaussian noise, from few runs; infinite if shapes differ."""
+    comparable = [run for run in runs if run.distances is not None and run.shape == runs[0].shape]
+    if len(comparable) < len(runs):
+        return math.inf
+    pooled, (first, second) = estimate_variances(comparable)
+    shift = sum(
+        float((run.expectation_distances / pooled).sum()) for run in comparable if run.expectation_distances is not None
+    )
+    # The part that comes from different noise levels; insignificant differences are left out.
+    numbers = runs[0].row_width * len(runs[0].shape)
+    error = math.sqrt(2 * 2 / (numbers * max(1, len(runs) // 2)))
+    ratios: list[float] = (second / first)[0].tolist()
+    significant = [ratio for ratio in ratios if abs(math.log(ratio)) > _SIGNIFICANT_Z * error]
+    return shift / len(comparable) + sum(numbers / 2 * (ratio + 1 / ratio - 2) for ratio in significant)
+
+
+def most_sensitive_replacement(target: AuditTarget, noise: NoiseFactory) -> NeighbourPair:
+    """Of many random replacements, the one that changes the first upload most.
+
+    Summarisers that adapt to the data have counter-examples that nobody plants by hand.
+    """
+    return max(random_pairs(target), key=lambda pair: replacement_effect(target, pair, noise))
+
+
+def replacement_effect(target: AuditTarget, pair: NeighbourPair, noise: NoiseFactory) -> float:
+    """How far the first upload without noise moves, in squared standard deviations of the noise."""
+
+    def first_upload(samples: Samples, noise: NoiseFactory) -> Transcript:
+        return Transcript((target.release(target.make_client(samples, noise()), 1),))
+
+    before, after = (first_upload(samples, ZeroNoise) for samples in pair.datasets)
+    if transcript_shape(before.uploads) != transcript_shape(after.uploads):
+        return math.inf
+    noisy, shifted = (
+        summarise_trial(Trial(0, transcript, (before, before)), target.clip_norm)
+        for transcript in (first_upload(pair.first, noise), after)
+    )
+    if noisy.distances is None or shifted.distances is None:
+        return 0.0
+    variances = (noisy.distances[0] / noisy.row_width).clamp(min=_MIN_VARIANCE)
+    return float((shifted.distances[0] / variances).sum())
+
+
+# Tests on scores, and what they certify.
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,159 +360,3 @@ def _gaussian_hits(scores: ScoreArray, thresholds: ScoreArray) -> RateArray:
     std = max(float(scores.std()), 1e-12 * float(np.abs(scores).max()), 1e-100)
     above: RateArray = ndtr((scores.mean() - thresholds) / std)
     return len(scores) * above
-
-
-# The privacy claim of a ledger, and the result of an audit against it.
-
-_DELTAS = tuple(10 ** (-7 + 0.1 * step) for step in range(70))  # grid of the claimed curve
-_TIGHTEST = "joint"  # the accountant with the smallest ε for given events
-_CAVEATS = {
-    GuaranteeLevel.PROVED: "the claim is meant to hold end to end",
-    GuaranteeLevel.CONDITIONAL: "the claim takes the encoder as fixed; the audit does not",
-    GuaranteeLevel.AS_PUBLISHED: "the claim rests on a published sensitivity that is not a bound",
-    GuaranteeLevel.NONE: "nothing is claimed",
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
-    """An (ε, δ) with the events behind it, as a client's ledger states them.
-
-    The events state more than one pair (ε, δ): each of them bounds the whole trade-off between power and
-    false positive rate, and all of that can be tested.
-    """
-
-    epsilon: float  # infinite without privacy
-    delta: float
-    level: GuaranteeLevel
-    adjacency: Adjacency
-    releases: int
-    events: tuple[Event, ...]  # of all releases
-
-    @classmethod
-    def from_ledger(cls, ledger: Ledger, delta: float) -> "Claim":
-        """The claim of a ledger; without a budget, δ is the argument."""
-        return cls(
-            epsilon=ledger.epsilon_spent if ledger.entries else 0.0,
-            delta=ledger.budget.delta if ledger.budget else delta,
-            level=ledger.level,
-            adjacency=ledger.adjacency,
-            releases=len(ledger.releases),
-            events=ledger.events,
-        )
-
-    @property
-    def is_finite(self) -> bool:
-        return math.isfinite(self.epsilon)
-
-    def curve(self) -> tuple[tuple[float, float], ...]:
-        """The finite pairs (ε, δ) that the claim states, its own first."""
-        stated = ((self.epsilon, self.delta), *_curve_from_events(self.events))
-        return tuple(pair for pair in stated if math.isfinite(pair[0]))
-
-
-@lru_cache(maxsize=16)
-def _curve_from_events(events: tuple[Event, ...]) -> tuple[tuple[float, float], ...]:
-    accountant = ACCOUNTANTS[_TIGHTEST]
-    return tuple((accountant.epsilon(events, delta), delta) for delta in _DELTAS) if events else ()
-
-
-def violated_point(curve: tuple[tuple[float, float], ...], point: OperatingPoint) -> tuple[float, float] | None:
-    """The first stated (ε, δ) that the point rules out, or None."""
-    for epsilon, delta in curve:
-        if point.epsilon(delta) > epsilon:
-            return epsilon, delta
-    return None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditResult:
-    """The claimed ε against the certified ε.
-
-    Guarantee: with probability at least `confidence` both points are true, and then `certified_epsilon` is a
-    lower bound on the ε of the audited releases at the claim's δ, whatever their distribution is. It says
-    nothing about pairs, attackers or rounds that were not tried: not refuted is not proved.
-    """
-
-    claim: Claim
-    points: tuple[OperatingPoint, ...]
-    confidence: float
-    trials: int  # runs of each world
-    certifying_trials: int  # runs of each world that certify; the others fit attackers and select tests
-    pair: str
-    pair_description: str
-    attacker: str
-    training_replayed: bool
-    depends_on_server: bool  # whether a release depends on the broadcasts
-    seconds: float
-
-    @property
-    def certified_epsilon(self) -> float:
-        """The largest ε at the claim's δ that the runs rule out."""
-        return max(point.epsilon(self.claim.delta) for point in self.points)
-
-    @property
-    def mu(self) -> float:
-        """The largest μ that the runs rule out, if the trade-off is Gaussian."""
-        return max(point.mu for point in self.points)
-
-    @property
-    def epsilon_if_gaussian(self) -> float:
-        """ε of `mu` at the claim's δ; a bound only if the trade-off is Gaussian."""
-        return epsilon_from_mu(self.mu, self.claim.delta) if math.isfinite(self.mu) else math.inf
-
-    @property
-    def violated_claim(self) -> tuple[float, float] | None:
-        """A stated (ε, δ) that is false, or None."""
-        curve = self.claim.curve()
-        return next((pair for point in self.points if (pair := violated_point(curve, point))), None)
-
-    @property
-    def refuted(self) -> bool:
-        return self.violated_claim is not None
-
-    @property
-    def verdict(self) -> str:
-        if not self.claim.is_finite:
-            return "not refuted: no finite epsilon is claimed"
-        epsilon, certified = self.claim.epsilon, self.certified_epsilon
-        if self.violated_claim is None:
-            return f"not refuted: claimed epsilon {epsilon:.4g}, certified {certified:.4g}"
-        claimed = f'refuted: claimed "{self.claim.level}" epsilon {epsilon:.4g}'
-        if certified > epsilon:
-            return f"{claimed}, certified at least {certified:.4g} at delta {self.claim.delta:g}"
-        epsilon, delta = self.violated_claim
-        return (
-            f"{claimed}; its events also state ({epsilon:.4g}, {delta:.3g}), and that is false: "
-            f"on a Gaussian curve epsilon is at least {self.epsilon_if_gaussian:.4g}"
-        )
-
-    @property
-    def caveat(self) -> str:
-        return _CAVEATS[self.claim.level]
-
-    def to_data(self) -> dict[str, Any]:
-        return {
-            "claimed": {
-                "epsilon": self.claim.epsilon,
-                "delta": self.claim.delta,
-                "level": str(self.claim.level),
-                "adjacency": str(self.claim.adjacency),
-                "releases": self.claim.releases,
-            },
-            "certified_epsilon": self.certified_epsilon,
-            "gaussian_mu": self.mu,
-            "gaussian_epsilon": self.epsilon_if_gaussian,
-            "confidence": self.confidence,
-            "points": [{"power": point.power, "false_alarms": point.fpr} for point in self.points],
-            "refuted": self.refuted,
-            "verdict": self.verdict,
-            "broken": self.violated_claim,
-            "trials": self.trials,
-            "judged": self.certifying_trials,
-            "pair": self.pair,
-            "attacker": self.attacker,
-            "replayed_training": self.training_replayed,
-            "server_heard": self.depends_on_server,
-            "seconds": self.seconds,
-        }

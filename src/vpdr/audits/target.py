@@ -18,7 +18,7 @@ from vpdr.client import Client, Model, Samples, Shard
 from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
 from vpdr.federation import build, make_ledger
-from vpdr.frameworks import Framework, FrameworkState, ServerContext
+from vpdr.frameworks import FrameworkState, ServerContext
 from vpdr.mechanisms import Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise
 from vpdr.mechanisms.base import NoiseSource
 from vpdr.privacy import Adjacency, Event, Ledger
@@ -90,9 +90,20 @@ class AuditTarget:
         streams = Streams(config.run.seed).fork("audit")
         return cls(run_config=config, client=client, releases=releases or config.releases, streams=streams)
 
-    @property
-    def framework(self) -> Framework[Any]:
-        return self.client.framework
+    def describe(self) -> dict[str, Any]:
+        config, release_config = self.run_config, self.client.release_config
+        return {
+            "mechanism": config.mechanism.kind,
+            "summariser": type(release_config.summariser).__name__,
+            "framework": config.framework.kind,
+            "encoder": str(release_config.encoder_kind),
+            "adjacency": str(self.adjacency),
+            "releases": self.releases,
+            "dim": self.dim,
+            "classes": self.classes,
+            "samples": config.benchmark.samples,
+            "settings": dataclasses.asdict(config.mechanism),
+        }
 
     @property
     def classes(self) -> int:
@@ -123,12 +134,7 @@ class AuditTarget:
         )
 
     def make_release_context(
-        self,
-        round: int,
-        noise: NoiseSource,
-        *,
-        last_broadcast: Prototypes | None = None,
-        state: MechanismState | None = None,
+        self, round: int, noise: NoiseSource, state: MechanismState, last_broadcast: Prototypes | None = None
     ) -> ReleaseContext:
         """The context of one release of the audited client."""
         release_config = self.client.release_config
@@ -140,7 +146,7 @@ class AuditTarget:
             encoder=release_config.encoder_kind,
             noise=noise,
             last_broadcast=last_broadcast,
-            state=state or {},
+            state=state,
         )
 
     def release(self, client: Client, round: int) -> Prototypes:
@@ -149,12 +155,12 @@ class AuditTarget:
         return client.release(round) or no_prototypes
 
     def init_server_state(self) -> FrameworkState:
-        return self.framework.init_state(self._server_context(0))
+        return self.client.framework.init_state(self._server_context(0))
 
     def aggregate(self, round: int, upload: Prototypes, state: FrameworkState) -> tuple[Any, FrameworkState]:
         """The broadcast that the framework makes of this client's upload alone."""
         received = upload if self.server is None else self.server(round, upload)
-        return self.framework.aggregate([received], state, self._server_context(round))
+        return self.client.framework.aggregate([received], state, self._server_context(round))
 
     def _server_context(self, round: int) -> ServerContext:
         return ServerContext(
@@ -195,12 +201,12 @@ class AuditTarget:
 
     def planned_events(self) -> list[Event]:
         """The events of all releases in order; they depend on no sample, so planted ones suffice."""
-        vectors, labels = background_samples(self)
+        samples = background_samples(self)
         state: MechanismState = {}
         events: list[Event] = []
         for round in range(1, self.releases + 1):
-            context = self.make_release_context(round, ZeroNoise(), state=state)
-            release = self.client.release_config.mechanism.release(vectors, labels, context)
+            context = self.make_release_context(round, ZeroNoise(), state)
+            release = self.client.release_config.mechanism.release(samples.frozen_features, samples.labels, context)
             events += release.receipt.events
             state = release.state
         return events
@@ -235,40 +241,48 @@ def pairs_for(target: AuditTarget) -> list[NeighbourPair]:
     """All planted pairs that are neighbours under the target's adjacency."""
     if target.adjacency is Adjacency.REPLACE_SAME_LABEL:
         return [antipodal_canary(target), mislabelled_canary(target)]
-    single, single_labels = _with_rare_class(target, 1)
+    single, description = background_samples(target, first_class_size=1), "the only sample of a class, or none"
     if target.adjacency is Adjacency.REPLACE_ONE:
-        rare, rare_labels = _with_rare_class(target, _RARE_CLASS_SIZE)
-        rare[0] = _far_sample(target)
-        description = f"one far sample, in a class of {_RARE_CLASS_SIZE} or in the next"
+        rare = background_samples(target, first_class_size=_RARE_CLASS_SIZE, far=True)
+        in_rare_class = f"one far sample, in a class of {_RARE_CLASS_SIZE} or in the next"
         return [
             antipodal_canary(target),
             mislabelled_canary(target),
-            _replace_first("relabelled", description, rare, rare_labels, rare[0], 1),  # counts change too
-            _replace_first("vanishing", "the only sample of a class, or none", single, single_labels, single[0], 1),
+            _replace_first("relabelled", in_rare_class, rare, rare.frozen_features[0], 1),  # counts change too
+            _replace_first("vanishing", description, single, single.frozen_features[0], 1),
         ]
-    vectors, labels = background_samples(target)
-    vectors[0] = _far_sample(target)
     return [
-        _remove_first("absent", "one far sample, or none", vectors, labels),
-        _remove_first("last of its class", "the only sample of a class, or none", single, single_labels),
+        _remove_first("absent", "one far sample, or none", background_samples(target, far=True)),
+        _remove_first("last of its class", description, single),
     ]
 
 
 def antipodal_canary(target: AuditTarget) -> NeighbourPair:
     """A distant sample against its opposite in the same class: as far as a clipped mean can move."""
-    vectors, labels = background_samples(target)
-    vectors[0] = _far_sample(target)
-    description = "one sample far out, against its opposite"
-    return _replace_first("antipodal", description, vectors, labels, -vectors[0], int(labels[0]))
+    far = background_samples(target, far=True)
+    return _replace_first("antipodal", "one sample far out, against its opposite", far, -far.frozen_features[0], 0)
 
 
 def mislabelled_canary(target: AuditTarget) -> NeighbourPair:
     """A typical sample against a distant one of the next class under the same label: it changes training."""
-    vectors, labels = background_samples(target)
-    foreign = vectors[labels == 1].mean(0)
+    first = background_samples(target)
+    foreign = first.frozen_features[first.labels == 1].mean(0)
     scale = f"{_CANARY_SCALE:g} times as long"
     description = f"one ordinary sample, against one of the next class, {scale}, under its label"
-    return _replace_first("mislabelled", description, vectors, labels, _CANARY_SCALE * foreign, int(labels[0]))
+    return _replace_first("mislabelled", description, first, _CANARY_SCALE * foreign, 0)
+
+
+def _replace_first(
+    name: str, description: str, first: Samples, new_vector: Float[Tensor, " d"], new_label: int
+) -> NeighbourPair:
+    vectors, labels = first.frozen_features.clone(), first.labels.clone()
+    vectors[0], labels[0] = new_vector, new_label
+    return NeighbourPair(name, description, first, Samples(vectors, labels), first.frozen_features[0])
+
+
+def _remove_first(name: str, description: str, first: Samples) -> NeighbourPair:
+    second = first.take(torch.arange(1, len(first.labels)))
+    return NeighbourPair(name, description, first, second, first.frozen_features[0])
 
 
 def random_pairs(target: AuditTarget) -> list[NeighbourPair]:
@@ -293,52 +307,26 @@ def random_pairs(target: AuditTarget) -> list[NeighbourPair]:
     return pairs
 
 
-def background_samples(target: AuditTarget) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-    """Balanced classes of samples around centres on the sphere of the clip norm."""
+def background_samples(target: AuditTarget, *, first_class_size: int | None = None, far: bool = False) -> Samples:
+    """Balanced classes of samples around centres on the sphere of the clip norm.
+
+    The first class may be smaller. A far first sample has equal coordinates, so that every group of them is clipped.
+    """
     rng = target.streams.generator("crowd")
     centres = torch.randn(target.classes, target.dim, generator=rng)
     labels = _balanced_labels(target)
     noise = _CLASS_STD / target.dim**0.5 * torch.randn(len(labels), target.dim, generator=rng)
     vectors: Tensor = target.clip_norm * (torch.nn.functional.normalize(centres)[labels] + noise)
-    return vectors, labels
+    rows = torch.cat([torch.where(labels == 0)[0][:first_class_size], torch.where(labels != 0)[0]])
+    vectors, labels = vectors[rows], labels[rows]
+    if far:
+        vectors[0] = _CANARY_SCALE * target.clip_norm / target.dim**0.5
+    return Samples(vectors, labels)
 
 
 def _balanced_labels(target: AuditTarget) -> Int[Tensor, " n"]:
     per_class = max(2, target.run_config.benchmark.samples // target.classes)
     return torch.arange(target.classes).repeat_interleave(per_class)
-
-
-def _far_sample(target: AuditTarget) -> Float[Tensor, " d"]:
-    """A distant sample with equal coordinates, so that every group of coordinates is clipped."""
-    return torch.full((target.dim,), _CANARY_SCALE * target.clip_norm / target.dim**0.5)
-
-
-def _with_rare_class(target: AuditTarget, size: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-    """Background samples, with only `size` samples of the first class."""
-    vectors, labels = background_samples(target)
-    rows = torch.cat([torch.where(labels == 0)[0][:size], torch.where(labels != 0)[0]])
-    return vectors[rows], labels[rows]
-
-
-def _replace_first(
-    name: str,
-    description: str,
-    vectors: Float[Tensor, "n d"],
-    labels: Int[Tensor, " n"],
-    new_vector: Float[Tensor, " d"],
-    new_label: int,
-) -> NeighbourPair:
-    other_vectors, other_labels = vectors.clone(), labels.clone()
-    other_vectors[0], other_labels[0] = new_vector, new_label
-    second = Samples(other_vectors, other_labels)
-    return NeighbourPair(name, description, Samples(vectors, labels), second, vectors[0])
-
-
-def _remove_first(
-    name: str, description: str, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]
-) -> NeighbourPair:
-    second = Samples(vectors[1:], labels[1:])
-    return NeighbourPair(name, description, Samples(vectors, labels), second, vectors[0])
 
 
 # The distinguishing game: runs of one client on two datasets, beside the runs of each without noise.
@@ -406,7 +394,6 @@ class StaticClient:
         return type(self.target.client.release_config.mechanism) in PUBLIC_STATE_FEATURES
 
     def run(self, noise: NoiseSource) -> Transcript:
-        """All releases, in the order of the rounds."""
         return self.run_with_expectations(noise, ())[0]
 
     def run_with_expectations(self, noise: NoiseSource, hypotheses: tuple["StaticClient", ...]) -> list[Transcript]:
@@ -425,7 +412,7 @@ class StaticClient:
         for round in range(1, target.releases + 1):
             past = states[:1] * len(clients) if self.has_public_state else states
             for index, (client, source) in enumerate(zip(clients, sources, strict=True)):
-                context = target.make_release_context(round, source, last_broadcast=last_broadcast, state=past[index])
+                context = target.make_release_context(round, source, past[index], last_broadcast)
                 release = mechanism.release(client.features.vectors, client.features.labels, context)
                 uploads[index].append(release.prototypes)
                 states[index] = release.state
@@ -433,7 +420,7 @@ class StaticClient:
                     state_features[index].append(PUBLIC_STATE_FEATURES[type(mechanism)](release.state))
             if self.depends_on_server and round < target.releases:
                 broadcast, server_state = target.aggregate(round, uploads[0][-1], server_state)
-                last_broadcast = target.framework.global_prototypes(broadcast)
+                last_broadcast = target.client.framework.global_prototypes(broadcast)
         return [Transcript(tuple(sent), tuple(seen)) for sent, seen in zip(uploads, state_features, strict=True)]
 
 

@@ -134,7 +134,7 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
         progress=ProgressPrinter(show=not as_json).update,
     )
     result = audits.audit(request.target, request.claim, config)
-    description = {**audits.describe_target(request.target), "server": server, "seed": seed}
+    description = {**request.target.describe(), "server": server, "seed": seed}
     if as_json:
         print_json({"audited": description, **result.to_data()})
     else:

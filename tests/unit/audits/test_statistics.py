@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
+from vpdr.audits.auditor import Claim, violated_point
 from vpdr.audits.statistics import (
-    Claim,
     OperatingPoint,
     ThresholdTest,
     best_tests,
     clopper_pearson_lower,
     clopper_pearson_upper,
     operating_point,
-    violated_point,
 )
 from vpdr.privacy import ACCOUNTANTS, Adjacency, GaussianEvent, GuaranteeLevel, PureEvent
 from vpdr.privacy.accountants import epsilon_from_mu

@@ -10,7 +10,8 @@ from tests.unit.federation.test_build import Crash
 from tests.unit.federation.test_repeatability import StopAfter, record_of
 from tests.unit.federation.test_simulate import final
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
-from vpdr.attacks.base import ADVERSARY_ENCODERS, adversary_features
+from vpdr.attacks.base import ADVERSARY_ENCODERS
+from vpdr.attacks.membership import adversary_features
 from vpdr.attacks.spaces import EmbeddingSpace, adversary_feature_map
 from vpdr.federation.builder import build
 from vpdr.federation.rounds import Callbacks, simulate
