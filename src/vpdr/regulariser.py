@@ -34,10 +34,8 @@ class Regulariser(nn.Module):
     ) -> Float[Tensor, ""]:
         """The term that is added to L_BASE (Eq. 18); here zero.
 
-        Args:
-            features: raw features of a batch.
-            logits: the head's logits on the transformed features.
-            weights: weight of each row in the mean, 0 for padding; None is 1 for all rows.
+        Features are raw, logits those of the head on transformed features. A row's weight in the mean is 0 for
+        padding; without weights it is 1 for all rows.
         """
         return logits.new_zeros(())
 

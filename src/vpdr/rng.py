@@ -18,17 +18,13 @@ class Streams:
     Whoever knows the seed knows every draw. Privacy noise that must stay secret comes from the operating
     system (`vpdr.mechanisms.SystemNoise`).
 
-    Args:
-        seed: the seed of the run.
-        branch: the name of a fork; empty for the run's own streams.
-
     >>> first, second = (torch.rand(1, generator=Streams(0).generator("init")) for _ in range(2))
     >>> bool(first == second)
     True
     """
 
-    seed: int
-    branch: str = ""
+    seed: int  # of the run
+    branch: str = ""  # the name of a fork; empty for the run's own streams
 
     def generator(self, purpose: str, *, client: str | int = "", round: int = 0) -> torch.Generator:
         """A fresh generator for one purpose, client and round: the same arguments give the same draws."""

@@ -1,4 +1,13 @@
-"""The public projection into the space in which RAPP releases, and back."""
+"""Recentred, Accumulated Prototype Perturbation (RAPP).
+
+The algorithm, top to bottom: the budget is split over stages (`StageSchedule`). In each stage the client sums the
+residuals of its features around centres that are already public, clipped to a radius that is already public
+(`stage_statistics`), and adds noise (`noisy_stage_statistics`). The noisy sums of all stages are added up
+(`RappState`, `run_stage`); from them and from the last broadcast follow the centres and the radius of the next stage
+(`centres_from_broadcast`, `Rapp._prepare_stage`), and the prototypes that are sent (`Rapp.release`). docs/privacy.md,
+section 13, has the proof.
+Shapes: n samples, c classes, p rows (centres of all classes), d dimensions of features, r of the release.
+"""
 
 import dataclasses
 import math
@@ -117,15 +126,6 @@ def default_release_dim(dim: int, budget: Budget, samples_per_class: int) -> int
         return dim
     noise = (2 * privacy.get_accountant("exact").noise_multiplier(budget, 1) / samples_per_class) ** 2
     return max(min(dim, math.floor((_MAX_NOISE_RATIO / noise) ** 2 / 2)), min(_MIN_DIMS, dim))
-
-
-# Recentred, Accumulated Prototype Perturbation (RAPP). The algorithm, top to bottom: the budget is split over
-# stages (`StageSchedule`). In each stage the client sums the residuals of its features around centres that are
-# already public, clipped to a radius that is already public (`stage_statistics`), and adds noise
-# (`noisy_stage_statistics`). The noisy sums of all stages are added up (`RappState`, `run_stage`); from them and
-# from the last broadcast follow the centres and the radius of the next stage (`centres_from_broadcast`,
-# `Rapp._prepare_stage`), and the prototypes that are sent (`Rapp.release`). docs/privacy.md, section 13, has the proof.
-# Shapes: n samples, c classes, p rows (centres of all classes), d dimensions of features, r of the release.
 
 
 # little of the budget while centres are unknown, most of it once residuals are short

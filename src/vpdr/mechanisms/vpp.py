@@ -1,7 +1,6 @@
 """Variance-adaptive Prototype Perturbation (VPP, Sec. 4.2): private selection of coordinates, then two noise levels."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -55,12 +54,6 @@ def top_k_mask(scores: Float[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
     """The k largest scores as a mask; ties go to the lower index."""
     order = scores.sort(descending=True, stable=True).indices[:k]
     return torch.zeros(len(scores), dtype=torch.bool).index_fill_(0, order, True)
-
-
-def selection_overlap(mask: Bool[Tensor, " d"], scores: Float[Tensor, " d"], k: int) -> Mapping[str, float]:
-    """The share of the k truly largest scores that is selected, and that of a random selection. Private."""
-    hits = (mask & top_k_mask(scores, k)).sum()
-    return {"overlap": float(hits) / k, "chance": k / len(scores)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,9 +338,6 @@ def describe_selection(selection: Selection, allocation: NoiseAllocation) -> str
     )
 
 
-_SELECTION_OPTIONS = ("keep", "cap", "share", "selection")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Vpp(base.GaussianMechanism):
     """Select the coordinates that separate classes, and give them less of the noise.
@@ -420,7 +410,7 @@ class Vpp(base.GaussianMechanism):
     @classmethod
     def from_config(cls, config: base.MechanismConfig) -> Self:
         """`calibrated` from a configuration; options `keep`, `cap`, `share` and `selection`."""
-        settings = {name: config.options[name] for name in _SELECTION_OPTIONS if name in config.options}
+        settings = {name: config.options[name] for name in SelectionConfig.__slots__ if name in config.options}
         return cls.calibrated(
             config.budget,
             config.releases,
@@ -450,13 +440,15 @@ class Vpp(base.GaussianMechanism):
         coord_scale = groups.coord_scale(selected.mask)
         noisy = self.add_noise(summary, context, coord_scale)
         prototypes = base.postprocess_rows(noisy, summary, coord_scale, context.summariser)
+        truly_largest = top_k_mask(scores, groups.num_selected)
         sigma = float(noisy.stds.median()) if len(noisy.stds) else 0.0
         diagnostics = {
             "sigma": sigma,
             "sigma_focus": sigma * groups.group_scales[0],
             "sigma_rest": sigma * groups.group_scales[1],
             "energy_ratio": groups.relative_energy * (self.noise_multiplier / self.isotropic_multiplier) ** 2,
-            **selection_overlap(selected.mask, scores, groups.num_selected),
+            "overlap": float((selected.mask & truly_largest).sum()) / groups.num_selected,
+            "chance": groups.num_selected / groups.dim,  # the overlap of a random selection
             "selection_scale": self.selection.scale,
             "saturated": float((scores >= self.score_cap).double().mean()),
             "noise_to_signal": base.noise_to_signal(summary, noisy, coord_scale),

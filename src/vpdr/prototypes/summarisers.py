@@ -60,16 +60,19 @@ class Summariser(Protocol):
         """The noise per coordinate of each prototype, where it may be published; post-processing."""
 
 
-def require_same_label(adjacency: Adjacency, quantity: str, reason: str) -> None:
-    """Refuse an adjacency under which `quantity` cannot be bounded."""
-    if adjacency is not Adjacency.REPLACE_SAME_LABEL:
-        raise NoSensitivity(f"{quantity} have no sensitivity under {adjacency}: {reason}; use class sums")
-
-
 class PublicCounts:
     """Base of summarisers with public counts: sizes set the noise, and a noisy row is the prototype."""
 
     __slots__ = ()
+
+    quantity = "prototypes"  # what has no sensitivity under other adjacencies, and why
+    reason = "counts are public"
+
+    def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """Δ = 2R/n."""
+        if adjacency is not Adjacency.REPLACE_SAME_LABEL:
+            raise NoSensitivity(f"{self.quantity} have no sensitivity under {adjacency}: {self.reason}; use class sums")
+        return 2 * clip_norm / sizes.double()
 
     @staticmethod
     def counts_are_private(adjacency: Adjacency) -> bool:  # noqa: ARG004 - the protocol asks for it
@@ -113,6 +116,8 @@ class ClassMeans(PublicCounts):
     """
 
     basis: ClassVar[SensitivityBasis] = SensitivityBasis.PROVED  # averaging is linear
+    quantity = "class means"
+    reason = "their noise would give the class counts away"
 
     min_count: int = 1
 
@@ -130,11 +135,6 @@ class ClassMeans(PublicCounts):
         means = sums_by_row(vectors, rows, len(classes)) / sizes[:, None]
         enough = sizes >= self.min_count
         return Summary(means[enough], classes[enough], sizes[enough])
-
-    def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """Δ = 2R/n."""
-        require_same_label(adjacency, "class means", "their noise would give the class counts away")
-        return 2 * clip_norm / sizes.double()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,6 +204,8 @@ class _ClusterCentroids(PublicCounts):
 
     # a counter-example is known: docs/privacy.md
     basis: ClassVar[SensitivityBasis] = SensitivityBasis.AS_PUBLISHED
+    quantity = "cluster centroids"
+    reason = "not even a claim is published"
 
     @classmethod
     def from_config(cls, config: SummariserConfig) -> "_ClusterCentroids":  # noqa: ARG003 - the protocol asks for it
@@ -224,11 +226,6 @@ class _ClusterCentroids(PublicCounts):
     def assign_clusters(self, vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
         """The cluster of each feature of one class."""
         raise NotImplementedError
-
-    def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """Δ = 2R/n_k, as published."""
-        require_same_label(adjacency, "cluster centroids", "not even a claim is published")
-        return 2 * clip_norm / sizes.double()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,14 +284,10 @@ class KMeansClusters(_ClusterCentroids):
 
 
 def finch(points: Float[Tensor, "n d"], *, early_exit: bool = False) -> Int[Tensor, " n"]:
-    """FINCH: clusters from nearest neighbours, without a number of clusters (Sarfraz et al., 2019).
+    """The FINCH cluster of each point, by cosine distance, without a number of clusters (Sarfraz et al., 2019).
 
-    Args:
-        points: the points to cluster, compared by cosine distance.
-        early_exit: drop links longer than the longest of the first level, as the published code does.
-
-    Returns:
-        The coarsest partition that still has more than one cluster, or one cluster if there is none.
+    It is the coarsest partition that still has more than one cluster, or one cluster if there is none. With
+    `early_exit` links longer than the longest of the first level are dropped, as in the published code.
     """
     partition, longest = _link_nearest(points, None)
     limit = longest if early_exit and len(points) > 2 else None
