@@ -202,7 +202,7 @@ def test_a_full_standard_output_is_one_line(arguments) -> None:
     assert done.stderr == "error: cannot write the results: No space left on device\n"
 
 
-def test_a_reader_that_leaves_is_no_mistake() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     command = f"{sys.executable} -m vpdr calibrate | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -58,7 +58,7 @@ def num_charges(tmp_path: Path) -> int:
     return len(LedgerFile(path).read().entries) if path.exists() else 0
 
 
-def test_only_private_prototypes_leave(tmp_path: Path) -> None:
+def test_only_private_prototypes_are_sent(tmp_path: Path) -> None:
     (reply,) = replies(tmp_path, honest)
     assert set(reply.content) == {"prototypes"}
     vectors, labels = reply.content["prototypes"].to_numpy_ndarrays()
@@ -67,7 +67,7 @@ def test_only_private_prototypes_leave(tmp_path: Path) -> None:
     assert not (tmp_path / "refusals.log").exists()
 
 
-def test_measurements_leave_if_the_owner_says_so(tmp_path: Path) -> None:
+def test_metrics_are_sent_if_the_policy_allows_them(tmp_path: Path) -> None:
     (reply,) = replies(tmp_path, honest, policy=POLICY + 'metrics = "everything"\n')
     assert set(reply.content) == {"prototypes", "metrics"}
 
@@ -125,14 +125,14 @@ def nan(message, context):
         (honest, {"mechanism": "no such thing"}, POLICY, "failed"),
     ],
 )
-def test_it_fails_closed(tmp_path: Path, inner, settings, policy, code) -> None:
+def test_an_invalid_reply_of_the_app_is_refused(tmp_path: Path, inner, settings, policy, code) -> None:
     (reply,) = replies(tmp_path, inner, policy=policy, **settings)
     assert not reply.has_content()
     assert reply.error.reason == code
     assert num_charges(tmp_path) == 0
 
 
-def test_the_owner_says_whether_the_encoder_is_public(tmp_path: Path) -> None:
+def test_the_policy_declares_whether_the_encoder_is_public(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         PrototypePrivacyMod(classes=4, dim=6, rounds=2, encoder="public")
     proved = POLICY.replace("conditional", "proved")
@@ -143,7 +143,7 @@ def test_the_owner_says_whether_the_encoder_is_public(tmp_path: Path) -> None:
     assert replies(tmp_path / "d", honest, policy=public.replace('"public"', '"accounted"'))[0].has_error()
 
 
-def test_an_owner_may_say_that_features_were_computed_from_broadcasts(tmp_path: Path) -> None:
+def test_the_policy_may_declare_features_computed_from_broadcasts(tmp_path: Path) -> None:
     policy_text = POLICY.replace("conditional", "proved").replace('["igpp"]', '["igpp", "rapp"]')
     policy_text += '[data]\nencoder = "transcript"\n'
     assert replies(tmp_path / "a", honest, policy=policy_text)[0].has_content()
@@ -157,7 +157,7 @@ def test_an_owner_may_say_that_features_were_computed_from_broadcasts(tmp_path: 
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_stages_go_on_where_the_last_release_ended(tmp_path: Path, processes: int) -> None:
+def test_stages_continue_after_the_last_release(tmp_path: Path, processes: int) -> None:
     """Five stages in two releases: the second adds its two to the three in the saved state."""
     policy = PUBLIC.replace("conditional", "proved").replace('["igpp"]', '["rapp"]')
     staged = {"policy": policy, "mechanism": "rapp", "summariser": "sums"}
@@ -191,7 +191,7 @@ def scaled_app(gain: float, kind: type = np.float32):
 
 @pytest.mark.parametrize("encoder", ["transcript", "personal"])
 @pytest.mark.parametrize(("gain", "kind"), [(1e20, np.float32), (1.5e38, np.float32), (3e4, np.float16)])
-def test_a_gain_of_the_server_asks_nothing_for_free(tmp_path: Path, encoder: str, gain, kind) -> None:
+def test_features_scaled_by_a_server_are_clamped_and_charged(tmp_path: Path, encoder: str, gain, kind) -> None:
     policy = POLICY + f'[data]\nencoder = "{encoder}"\n'
     (reply,) = replies(tmp_path, scaled_app(gain, kind), policy=policy)
     assert reply.has_content()
@@ -201,14 +201,14 @@ def test_a_gain_of_the_server_asks_nothing_for_free(tmp_path: Path, encoder: str
     assert "which were replaced" in (tmp_path / "refusals.log").read_text()
 
 
-def test_without_budget_no_gain_is_tried(tmp_path: Path) -> None:
+def test_without_budget_scaled_features_are_refused(tmp_path: Path) -> None:
     policy = POLICY + '[data]\nencoder = "transcript"\n'
     replies(tmp_path, honest, times=2, policy=policy)
     reasons = {replies(tmp_path, scaled_app(gain))[0].error.reason for gain in (1.0, 1.5e38)}
     assert reasons == {"budget"}
 
 
-def test_an_error_after_looking_at_data_is_paid(tmp_path: Path, monkeypatch) -> None:
+def test_an_error_after_reading_data_is_charged(tmp_path: Path, monkeypatch) -> None:
     def broken(self, vectors, labels, context):
         raise RuntimeError("patient 17")
 

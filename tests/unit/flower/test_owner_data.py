@@ -12,7 +12,7 @@ from vpdr.flower.messages import RoundRequest
 from vpdr.flower.owner import DataPolicy, Refusal, RefusalCode
 
 
-def test_a_silo_brings_its_own_features(tmp_path: Path) -> None:
+def test_a_client_has_its_own_features(tmp_path: Path) -> None:
     config = tiny()
     store = make_feature_store(tmp_path, config)
     assert handle_hello(store, config) == "hospital-a"
@@ -82,7 +82,7 @@ def test_a_folder_belongs_to_one_dataset(tmp_path: Path) -> None:
     assert num_charges(store) == 1
 
 
-def test_a_fingerprint_looks_into_the_middle_of_files(tmp_path: Path) -> None:
+def test_a_fingerprint_reads_the_middle_of_files(tmp_path: Path) -> None:
     for size in (5_000, 500_000):
         file = tmp_path / str(size)
         file.write_bytes(bytes(size))

@@ -94,7 +94,7 @@ def test_an_older_copy_of_a_ledger_is_noticed(tmp_path: Path) -> None:
     assert num_charges(store) == 1
 
 
-def test_a_crash_between_paying_and_saving_loses_an_upload_not_a_cost(tmp_path: Path, monkeypatch) -> None:
+def test_a_crash_between_charging_and_saving_loses_the_upload_not_the_charge(tmp_path: Path, monkeypatch) -> None:
     config = tiny("run.rounds=2", "release.noise=system")
     store = make_store(tmp_path, config)
 

@@ -20,7 +20,7 @@ def test_metrics_are_sent_only_if_the_policy_allows_it(tmp_path: Path, metrics, 
     assert set(handle_request(store, make_request(config)).metadata["measured"]) == names
 
 
-def test_a_repeated_answer_keeps_what_the_owner_keeps_by_now(tmp_path: Path) -> None:
+def test_a_repeated_reply_follows_the_current_policy(tmp_path: Path) -> None:
     config = tiny()
     store = make_store(tmp_path, config)
     assert "accuracy" in handle_request(store, make_request(config)).metadata["measured"]
@@ -29,7 +29,7 @@ def test_a_repeated_answer_keeps_what_the_owner_keeps_by_now(tmp_path: Path) -> 
     assert (set(metadata["measured"]), metadata["seconds"]) == ({"epsilon"}, 0.0)
 
 
-def test_the_owner_sees_what_the_server_does_not(tmp_path: Path) -> None:
+def test_the_owner_has_metrics_that_are_not_sent(tmp_path: Path) -> None:
     config = tiny()
     store = make_store(tmp_path, config)
     edit_policy(store.path, ('metrics = "everything"', 'metrics = "nothing"'))
@@ -40,12 +40,12 @@ def test_the_owner_sees_what_the_server_does_not(tmp_path: Path) -> None:
     assert "head" in owner_metrics["accuracy"]["own"]
 
 
-def test_a_note_can_hold_anything(tmp_path: Path) -> None:
+def test_a_log_line_can_hold_any_text(tmp_path: Path) -> None:
     NodeStore(tmp_path).log_error("\ud800")
     assert "ud800" in (tmp_path / "refusals.log").read_text()
 
 
-def test_notes_do_not_fill_the_disk(tmp_path: Path, monkeypatch) -> None:
+def test_logs_do_not_fill_the_disk(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("vpdr.flower.owner.MAX_LOG_BYTES", 10_000)
     store = NodeStore(tmp_path)
     for _ in range(50):

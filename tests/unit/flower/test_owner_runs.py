@@ -62,7 +62,7 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
         handle_request(store, make_request(config, message_index=2))
 
 
-def test_the_folder_is_the_owners_alone(tmp_path: Path) -> None:
+def test_the_directory_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     config = tiny()
     store = make_store(tmp_path, config)
     handle_request(store, make_request(config))

@@ -49,7 +49,7 @@ def refusal(reply) -> str:
 
 
 @pytest.mark.parametrize("case", BAD, ids=str)
-def test_a_greedy_server_gets_a_code(tmp_path: Path, case: str) -> None:
+def test_a_request_beyond_the_policy_is_refused_with_a_code(tmp_path: Path, case: str) -> None:
     store = make_store(tmp_path, tiny())
     request, code = BAD[case]
     assert refusal(reply_to(store, request)) == code
@@ -141,7 +141,7 @@ def test_a_teacher_that_does_not_fit_is_refused_before_data_are_read(tmp_path: P
 
 
 @pytest.mark.parametrize("size", [0.0, 1e15])
-def test_a_steep_path_fails_on_no_sample(tmp_path: Path, size: float) -> None:
+def test_a_steep_feature_map_fails_on_no_sample(tmp_path: Path, size: float) -> None:
     """If features could overflow, a missing upload would reveal whether a sample is that large."""
     config = tiny("framework.kind=mpft", "release.encoder=broadcast")
     store = make_feature_store(tmp_path, config)
@@ -157,7 +157,7 @@ def test_a_steep_path_fails_on_no_sample(tmp_path: Path, size: float) -> None:
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 1, 2, 3]], ids=["lacks a class", "has all"])
-def test_a_broadcast_does_not_ask_whether_a_class_is_there(tmp_path: Path, labels: list[int]) -> None:
+def test_a_refused_broadcast_does_not_reveal_which_classes_a_client_has(tmp_path: Path, labels: list[int]) -> None:
     config = tiny("framework.kind=mpft")
     store = make_feature_store(tmp_path, config, labels)
     request = make_finetune_request(config, teacher(trust=3))
@@ -230,7 +230,7 @@ def test_error_texts_are_not_sent(tmp_path: Path, monkeypatch) -> None:
     assert "patient 17" in (store.path / "refusals.log").read_text()
 
 
-def test_a_node_without_a_folder_answers_nothing(tmp_path: Path, monkeypatch) -> None:
+def test_a_node_without_a_directory_refuses(tmp_path: Path, monkeypatch) -> None:
     from flwr.app import Message
 
     monkeypatch.delenv("VPDR_HOMES", raising=False)
@@ -254,7 +254,7 @@ def test_an_upload_is_rebuilt_from_a_list_of_names(tmp_path: Path) -> None:
     assert json.loads(secret)["seal"].encode() not in content["facts"]["z"]
 
 
-def test_a_client_that_only_measures_sends_nothing(tmp_path: Path) -> None:
+def test_a_client_that_only_evaluates_sends_no_upload(tmp_path: Path) -> None:
     config = tiny()
     store = make_store(tmp_path, config)
     content = reply_to(store, RoundRequest(run=RUN, message_index=1, config=config)).content

@@ -1,8 +1,6 @@
-"""The commands, as a user types them."""
+"""`vpdr calibrate` and `vpdr ledger`, as a user types them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +31,7 @@ def test_calibrate_meets_the_values(capsys, accountant, igpp, vpp) -> None:
         assert len(calibration["group_noise"]) == 2
 
 
-def test_calibrate_says_what_the_published_noise_really_spends(capsys) -> None:
+def test_calibrate_reports_the_epsilon_of_the_published_noise(capsys) -> None:
     calibration = answer(capsys, "calibrate", "--mechanism", "igpp", "--accountant", "rdp", "--json")
     assert calibration["epsilon_spent"] == pytest.approx(0.742, abs=1e-3)
 
@@ -46,7 +44,7 @@ def test_calibrate_of_vpp(capsys) -> None:
     assert "a coin keeps 0.2012" in calibration["reading"]
 
 
-def test_calibrate_for_people(capsys) -> None:
+def test_calibrate_as_text(capsys) -> None:
     assert main(["calibrate", "--adjacency", "replace-one"]) == 0
     text = capsys.readouterr().out
     assert "18.3654 times the sensitivity" in text
@@ -139,31 +137,3 @@ def test_a_missing_ledger_is_one_line(capsys, tmp_path) -> None:
     assert main(["ledger", str(tmp_path / "none.json")]) == 2
     assert capsys.readouterr().err.startswith("error: cannot read")
     assert main(["ledger", str(tmp_path)]) == 2
-
-
-@pytest.mark.parametrize("command", ["calibrate", "ledger"])
-def test_every_command_has_help(capsys, command) -> None:
-    assert main([command, "--help"]) == 0
-    assert "--json" in capsys.readouterr().out
-
-
-def test_an_unknown_command_is_one_line(capsys) -> None:
-    assert main(["calibrat"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_without_a_command_the_help_is_shown(capsys) -> None:
-    assert main([]) == 0
-    assert "calibrate" in capsys.readouterr().out
-
-
-def test_as_a_module() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "vpdr", "calibrate", "--json"], capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout)["mechanism"] == "vpp"
-    failed = subprocess.run(
-        [sys.executable, "-m", "vpdr", "calibrate", "--epsilon", "0"], capture_output=True, text=True
-    )
-    assert failed.returncode == 2
-    assert failed.stderr == "error: epsilon must be a positive number, got 0\n"

@@ -59,7 +59,7 @@ def test_a_client_draws_the_same_release_space(tmp_path: Path, release_dim: int)
     assert record["privacy"]["level"] == "proved"
 
 
-def test_real_noise_is_not_the_seeds(tmp_path: Path) -> None:
+def test_system_noise_does_not_come_from_the_seed(tmp_path: Path) -> None:
     config = tiny("release.noise=system", "run.rounds=1")
     record = simulate_in_process(config, tmp_path / "flower")
     assert record["privacy"]["noise"] == "system"

@@ -136,7 +136,7 @@ def test_invalid_replies(tmp_path: Path) -> None:
     write_run_report(record, tmp_path / "out")  # works with missing clients
 
 
-def test_a_node_that_dies_and_returns(tmp_path: Path) -> None:
+def test_a_node_that_stops_and_returns(tmp_path: Path) -> None:
     config = tiny("run.rounds=4")
     node_dirs = create_simulated_nodes(config, tmp_path / "nodes")
     indices = iter(range(100))
@@ -158,7 +158,7 @@ def test_a_node_that_dies_and_returns(tmp_path: Path) -> None:
     assert num_charges(node_dirs[0]) == 4
 
 
-def test_a_node_that_missed_the_path_says_so(tmp_path: Path) -> None:
+def test_a_node_that_missed_the_feature_map_marks_its_upload(tmp_path: Path) -> None:
     config = tiny("framework.kind=mpft", "release.encoder=broadcast", "run.rounds=4")
     node_dirs = create_simulated_nodes(config, tmp_path / "nodes")
     in_broadcast_space: dict[int, list[bool | None]] = {0: [], 1: [], 2: []}
@@ -205,7 +205,7 @@ def test_a_second_node_of_the_same_name_is_turned_away(tmp_path: Path) -> None:
     assert record["exchange"]["turned_away"] == ["a second node of the same name"]
 
 
-def test_a_node_that_was_slow_to_say_hello_is_asked_again(tmp_path: Path) -> None:
+def test_a_node_that_did_not_reply_to_hello_is_asked_again(tmp_path: Path) -> None:
     config = tiny("run.rounds=1")
     asked_nodes = []
 

@@ -30,20 +30,20 @@ def make_silo(tmp_path: Path, place: str) -> NodeStore:
 
 
 @pytest.mark.parametrize("place", [0, 2, 5])
-def test_a_silo_has_the_member_of_its_place(tmp_path: Path, place: int) -> None:
+def test_a_client_has_the_model_of_its_position(tmp_path: Path, place: int) -> None:
     store, config = make_silo(tmp_path, f"place = {place}\n"), make_config()
     assert load_local_client(store.policy(), config)[0].model_spec == family_model_spec("LiteC4", place)
     assert handle_request(store, make_request(config)).upload is not None
 
 
-def test_without_a_place_a_family_is_refused(tmp_path: Path) -> None:
+def test_without_a_position_a_family_is_refused(tmp_path: Path) -> None:
     store = make_silo(tmp_path, "")
     assert refusal_code(store, make_request(make_config())) is RefusalCode.PLACE
     assert not (store.path / "ledger.json").exists()
     assert handle_request(store, make_request(tiny())).upload is not None  # one model for all needs no place
 
 
-def test_a_place_is_a_number() -> None:
+def test_a_position_is_a_number() -> None:
     with pytest.raises(InvalidInput, match="place must be at least -1, got -2"):
         DataPolicy(place=-2)
 
@@ -56,7 +56,7 @@ def test_the_numbers_are_those_of_vpdr_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.embedded
-def test_a_silo_with_one_domain_of_a_benchmark_has_its_own_member() -> None:
+def test_a_client_with_one_domain_of_a_benchmark_has_its_own_model() -> None:
     config = make_config()
     data = DataPolicy(benchmark="quickstart", place=3, settings={"domains": ["printed"], "samples": 40})
     setup, _ = load_local_client(Policy(name="printed", data=data), config)

@@ -55,7 +55,7 @@ def test_the_app_folder_runs(tmp_path: Path, monkeypatch) -> None:
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_a_run_that_fails_says_so_in_a_file(tmp_path: Path) -> None:
+def test_a_failed_run_writes_its_error(tmp_path: Path) -> None:
     from vpdr.flower.client_app import client_app
     from vpdr.flower.server_app import NotEnoughClients
     from vpdr.flower.simulation import InProcessGrid

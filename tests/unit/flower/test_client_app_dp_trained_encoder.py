@@ -68,7 +68,7 @@ def test_a_head_that_fails_does_not_choose_the_encoder(tmp_path: Path, monkeypat
     assert not state(broken)["optimiser"]["state"]
 
 
-def test_steps_before_a_failure_are_kept_as_they_were_paid(tmp_path: Path, monkeypatch) -> None:
+def test_steps_before_a_failure_are_kept_as_they_were_charged(tmp_path: Path, monkeypatch) -> None:
     config = private("train.epochs=3", "release.noise=system")
     store = make_store(tmp_path, config)
     handle_request(store, make_request(config))
@@ -106,7 +106,7 @@ def test_one_sample_that_overflows_does_not_choose_the_encoder(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("rate", ["1e20", "1e38"])
-def test_an_encoder_beyond_all_numbers_still_releases(tmp_path: Path, rate: str) -> None:
+def test_an_encoder_with_overflowing_weights_still_releases(tmp_path: Path, rate: str) -> None:
     config = private(f"train.lr={rate}", "train.epochs=1")
     store = make_store(tmp_path, config)
     handle_request(store, make_request(config))
