@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 
 from vpdr.config import RunConfig, renames, rules
-from vpdr.data.split import Split, write_split
+from vpdr.data.benchmark import Split, write_split
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
 from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin

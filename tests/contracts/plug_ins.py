@@ -10,9 +10,9 @@ from torch import nn
 
 from vpdr import FRAMEWORKS, MECHANISMS, REGULARISERS, SUMMARISERS, ClassMeans, Igpp, Registry, ReleaseContext
 from vpdr.data import BENCHMARK_SPECS
+from vpdr.data.benchmark import SplitConfig
 from vpdr.data.images import ImageArray
 from vpdr.data.spec import DomainSpec, RawDomain
-from vpdr.data.split import SplitConfig
 from vpdr.encoder.zoo import BACKBONES
 from vpdr.frameworks import FedProto
 from vpdr.mechanisms import MechanismConfig, MechanismTraits

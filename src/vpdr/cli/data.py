@@ -9,8 +9,8 @@ import typer
 
 from vpdr.cli.output import ProgressBars, console, print_json
 from vpdr.data import BENCHMARK_SPECS
+from vpdr.data.benchmark import SplitConfig, split_benchmark, write_split
 from vpdr.data.spec import BenchmarkSpec, DatasetReport
-from vpdr.data.split import SplitConfig, split_benchmark, write_split
 from vpdr.report.tables import Table
 from vpdr.rng import Streams
 from vpdr.validation import check_known, coerce, parse_override

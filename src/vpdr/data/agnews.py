@@ -8,8 +8,8 @@ from statistics import mode
 
 import numpy as np
 
+from vpdr.data.benchmark import SplitConfig
 from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_file, read_decompressed
-from vpdr.data.split import SplitConfig
 
 _LABEL_COLUMNS = ("label", "class", "class index", "class_index", "category", "labels")
 _TEXT_COLUMNS = ("title", "description", "text", "content")

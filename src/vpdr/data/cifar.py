@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from vpdr.data.benchmark import SplitConfig
 from vpdr.data.images import LabelledImages, concat_train_test, make_labelled_images
 from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_file
-from vpdr.data.split import SplitConfig
 
 _BATCH_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 _SIZE, _RECORD_SIZE = 32, 3 * 32 * 32 + 1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from vpdr.data.benchmark import SplitConfig
 from vpdr.data.images import ImageFiles
 from vpdr.data.spec import MAX_DEPTH, BenchmarkSpec, DomainSpec, IssueLog, RawDomain, is_visible
-from vpdr.data.split import SplitConfig
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff")
 

@@ -14,8 +14,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional as F
 
-from vpdr.data.benchmark import Benchmark, ImageDomain
-from vpdr.data.split import numpy_generator, stratified_subset
+from vpdr.data.benchmark import Benchmark, ImageDomain, numpy_generator, stratified_subset
 from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
 from vpdr.rng import Streams

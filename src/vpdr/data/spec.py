@@ -18,8 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import UInt8
 
-from vpdr.data.benchmark import Benchmark, ImageDomain, Indices, LabelledDomain, TextDomain
-from vpdr.data.split import SplitConfig
+from vpdr.data.benchmark import Benchmark, ImageDomain, Indices, LabelledDomain, SplitConfig, TextDomain
 from vpdr.errors import InvalidInput
 from vpdr.io import atomic_writer, cache_key, default_cache_dir, write_error
 from vpdr.types import ProgressCallback, no_progress

@@ -18,10 +18,18 @@ from vpdr.client import Samples, Shard
 from vpdr.config import BenchmarkSection, RunConfig
 from vpdr.config.rules import SYNTHETIC_BENCHMARKS
 from vpdr.data import BENCHMARK_SPECS, quickstart
-from vpdr.data.benchmark import Benchmark, ImageDomain, TextDomain
+from vpdr.data.benchmark import (
+    Benchmark,
+    ImageDomain,
+    Split,
+    SplitConfig,
+    TextDomain,
+    partition_domain,
+    read_split,
+    split_benchmark,
+)
 from vpdr.data.images import ImageInputs
 from vpdr.data.spec import BenchmarkSpec
-from vpdr.data.split import Split, SplitConfig, partition_domain, read_split, split_benchmark
 from vpdr.encoder import personal, zoo
 from vpdr.encoder.backbone import Backbone, FeatureInputs, cached_pooled_features
 from vpdr.errors import InvalidInput

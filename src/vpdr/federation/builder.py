@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vpdr.client import Client, Model, ReleaseConfig, TrainConfig
 from vpdr.config import RunConfig, rules
-from vpdr.data.split import Split
+from vpdr.data.benchmark import Split
 from vpdr.encoder.personal import AdapterConfig, make_encoder, make_head
 from vpdr.federation.benchmarks import ClientSetup, load_clients
 from vpdr.frameworks import Framework, FrameworkState, ServerContext

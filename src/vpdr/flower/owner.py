@@ -22,7 +22,7 @@ import torch
 
 from vpdr import privacy, validation
 from vpdr.config import RunConfig, rules
-from vpdr.data.split import write_split
+from vpdr.data.benchmark import write_split
 from vpdr.encoder.zoo import model_families
 from vpdr.errors import DamagedFile, InvalidInput, VpdrError
 from vpdr.federation import load_clients

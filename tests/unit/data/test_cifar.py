@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.data import format_files
 from vpdr.data import BENCHMARK_SPECS
-from vpdr.data.split import split_benchmark
+from vpdr.data.benchmark import split_benchmark
 from vpdr.rng import Streams
 
 CIFAR = BENCHMARK_SPECS["cifar10"]

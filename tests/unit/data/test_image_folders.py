@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.data.format_files import published_sizes, write_class_directories, write_image
 from vpdr.data import BENCHMARK_SPECS
-from vpdr.data.split import SplitConfig, split_benchmark
+from vpdr.data.benchmark import SplitConfig, split_benchmark
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from vpdr.data import BENCHMARK_SPECS
+from vpdr.data.benchmark import SplitConfig, split_benchmark
 from vpdr.data.images import ImageArray
 from vpdr.data.spec import DomainSpec, RawDomain
-from vpdr.data.split import SplitConfig, split_benchmark
 from vpdr.errors import InvalidInput
 from vpdr.registry import Registry
 from vpdr.rng import Streams

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.data.format_files import write_class_directories, write_digits_npz
 from vpdr.cli import main
 from vpdr.data import BENCHMARK_SPECS
+from vpdr.data.benchmark import read_split, split_benchmark
 from vpdr.data.spec import DomainSpec
-from vpdr.data.split import read_split, split_benchmark
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 

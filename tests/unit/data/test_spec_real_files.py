@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vpdr.data import BENCHMARK_SPECS
+from vpdr.data.benchmark import split_benchmark
 from vpdr.data.images import ImageInputs
-from vpdr.data.split import split_benchmark
 from vpdr.rng import Streams
 
 DATA_DIR = os.environ.get("VPDR_DATA")

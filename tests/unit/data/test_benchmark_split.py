@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpdr.data.benchmark import Benchmark, LabelledDomain
-from vpdr.data.split import (
+from vpdr.data.benchmark import (
+    Benchmark,
+    LabelledDomain,
     Split,
     SplitConfig,
     decode_ranges,

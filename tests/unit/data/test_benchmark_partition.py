@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpdr.data.split import dirichlet_partition, skew_labels, split_train_test, stratified_subset
+from vpdr.data.benchmark import dirichlet_partition, skew_labels, split_train_test, stratified_subset
 from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 
