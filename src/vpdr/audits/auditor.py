@@ -1,10 +1,9 @@
 """The audit: choose a pair of neighbours, fix a test on some runs, and certify it on others."""
 
-import dataclasses
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -443,5 +442,5 @@ def request_from_run(run_dir: Path, overrides: Sequence[str] = ()) -> AuditReque
 
 
 def _events_match(first: Event, second: Event) -> bool:
-    numbers = zip(dataclasses.astuple(first), dataclasses.astuple(second), strict=False)
+    numbers = zip(astuple(first), astuple(second), strict=False)
     return type(first) is type(second) and all(math.isclose(a, b, rel_tol=_REL_TOLERANCE) for a, b in numbers)

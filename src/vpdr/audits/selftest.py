@@ -4,7 +4,6 @@ Each check returns a line of text with what it measured, or raises. Checks of me
 frameworks and accountants cover every registered plug-in.
 """
 
-import dataclasses
 import math
 import os
 import platform
@@ -12,7 +11,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -155,7 +154,7 @@ def check_mechanism_noise() -> str:
 
 def measure_mu(target: AuditTarget) -> float:
     """How far an antipodal pair moves one release, in measured standard deviations of its noise."""
-    pair, target = antipodal_canary(target), dataclasses.replace(target, releases=1)
+    pair, target = antipodal_canary(target), replace(target, releases=1)
     first, second = (StaticClient.from_samples(target, samples) for samples in pair.datasets)
     before, after = (
         standardise_upload(client.run(ZeroNoise()).uploads[0], target.clip_norm) for client in (first, second)

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -24,8 +23,8 @@ from vpdr.types import Prototypes
 
 ScoreArray = Float[np.ndarray, " n"]
 RateArray = Float[np.ndarray, " k"]
-TranscriptShape: TypeAlias = tuple[tuple[int, ...], ...]
-RowVariances: TypeAlias = Float[Tensor, "t p"]
+TranscriptShape = tuple[tuple[int, ...], ...]
+RowVariances = Float[Tensor, "t p"]
 
 _MIN_VARIANCE = 1e-300
 _IMPOSSIBLE_SHAPE_SCORE = 1e12  # of a shape that only one world can have
@@ -51,7 +50,7 @@ class TrialSummary:
     row_width: int = 0  # numbers in a row
 
 
-Attacker: TypeAlias = Callable[[TrialSummary], float]
+Attacker = Callable[[TrialSummary], float]
 
 
 def summarise_trial(trial: Trial, clip_norm: float) -> TrialSummary:

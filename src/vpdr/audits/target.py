@@ -4,9 +4,8 @@ Pairs of neighbouring datasets differ in a planted sample (a canary) that makes 
 """
 
 import copy
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -102,7 +101,7 @@ class AuditTarget:
             "dim": self.dim,
             "classes": self.classes,
             "samples": config.benchmark.samples,
-            "settings": dataclasses.asdict(config.mechanism),
+            "settings": asdict(config.mechanism),
         }
 
     @property
@@ -124,12 +123,12 @@ class AuditTarget:
     def make_client(self, train: Samples, noise: NoiseSource, model: Model | None = None) -> Client:
         """A fresh client with these samples, this noise and a ledger without a budget."""
         no_samples = train.take(torch.zeros(0, dtype=torch.int64))
-        return dataclasses.replace(
+        return replace(
             self.client,
             id="audited",
             shard=Shard(train, no_samples),
             model=model or copy.deepcopy(self.client.model),
-            release_config=dataclasses.replace(self.client.release_config, make_noise=lambda *_: noise),
+            release_config=replace(self.client.release_config, make_noise=lambda *_: noise),
             ledger=Ledger(client="audited", budget=None, adjacency=self.adjacency),
         )
 
@@ -195,7 +194,7 @@ class AuditTarget:
     def ledger_after_all_releases(self, noise: NoiseSource) -> Ledger:
         """The ledger of a client as a run would keep it; it depends on no sample, so planted ones suffice."""
         ledger = make_ledger(self.run_config, "audited")
-        client = dataclasses.replace(self.make_client(pairs_for(self)[0].first, noise), ledger=ledger)
+        client = replace(self.make_client(pairs_for(self)[0].first, noise), ledger=ledger)
         self.run_client(client, [])
         return client.ledger
 
@@ -447,7 +446,7 @@ class DistinguishingGame:
                 centre = _HOSTILE_SCALES[round % len(_HOSTILE_SCALES)] * pair.canary.float()
                 return Prototypes(centre.expand(target.classes, -1).clone(), torch.arange(target.classes))
 
-            target = dataclasses.replace(target, server=server)
+            target = replace(target, server=server)
         if any(target.features_depend_on_training(samples) for samples in pair.datasets):
             return cls(target=target, pair=pair)
         clients = (StaticClient.from_samples(target, pair.first), StaticClient.from_samples(target, pair.second))
