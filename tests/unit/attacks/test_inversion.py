@@ -26,7 +26,7 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=Streams(seed).generator("normal"))
 
 
-def test_an_embedding_is_found_by_itself() -> None:
+def test_inverting_the_identity_returns_the_targets() -> None:
     targets = normal(5, 12)
     result = invert(lambda x: x, EmbeddingSpace(12), targets, 0.1 * normal(5, 12, seed=1), InversionConfig(steps=2000))
     assert torch.allclose(result.inputs, targets, atol=1e-2)
@@ -101,7 +101,7 @@ def test_frechet_agrees_with_a_matrix_root() -> None:
     assert frechet_distance(one, two) == pytest.approx(expected, rel=1e-6)
 
 
-def test_one_reconstruction_has_no_spread() -> None:
+def test_the_covariance_of_one_reconstruction_is_zero() -> None:
     real, point = normal(20, 4), normal(4, seed=2)
     expected = (point - real.mean(0)).square().sum() + torch.cov(real.T).trace()
     assert frechet_to_class(point, real) == pytest.approx(float(expected), rel=1e-5)

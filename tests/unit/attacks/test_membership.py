@@ -133,7 +133,7 @@ def test_candidates_are_capped_the_same_every_time_and_only_of_shared_classes() 
     assert sample_candidates(Shard(train, Samples(torch.zeros(1, 2), torch.tensor([7]))), "c", Streams(0)) is None
 
 
-def test_each_class_finds_its_own_candidates_members_first() -> None:
+def test_the_rows_of_each_class_list_its_candidates_members_first() -> None:
     shard = gaussian_shard(7, 5, 3, torch.ones(4))
     candidates = sample_candidates(shard, "client", Streams(0))
     assert candidates is not None

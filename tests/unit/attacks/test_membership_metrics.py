@@ -64,7 +64,7 @@ def test_problems_of_one_batch_are_independent() -> None:
             assert metrics[row, column].tolist() == pytest.approx(list(expected.values()), abs=1e-6)
 
 
-def test_by_hand() -> None:
+def test_the_metrics_of_four_candidates_by_hand() -> None:
     metrics = compute_metrics([4.0, 3.0, 2.0, 1.0], [True, False, True, False])
     assert metrics == {
         "auc": 0.75,

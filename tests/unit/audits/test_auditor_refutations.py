@@ -197,7 +197,7 @@ def test_a_seeded_audit_does_not_depend_on_the_speed_of_the_machine(monkeypatch)
     assert fast.points == slow.points
 
 
-def test_the_ledger_makes_the_claim() -> None:
+def test_the_default_claim_is_that_of_the_ledger() -> None:
     result = audit(make_target(), config=make_config(trials=20))
     assert result.claim.releases == ROUNDS == len(result.claim.events)
 
