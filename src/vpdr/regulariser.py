@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vpdr.frameworks import weighted_mean
 from vpdr.registry import Registry
-from vpdr.validation import at_least_0_below_1, not_negative, one_of, positive
+from vpdr.validation import at_least, at_least_0_below_1, one_of, positive
 
 
 class Regulariser(nn.Module):
@@ -136,7 +136,7 @@ class Dcr:
     def __post_init__(self) -> None:
         positive(clip_norm=self.clip_norm, softness=self.softness, temperature=self.temperature)
         at_least_0_below_1(decay=self.decay)
-        not_negative(weight=self.weight, warmup_steps=self.warmup_steps)
+        at_least(0, weight=self.weight, warmup_steps=self.warmup_steps)
         one_of(("start", "after_round_1"), teacher_init=self.teacher_init)
 
     @classmethod

@@ -17,11 +17,6 @@ def positive(**settings: float) -> None:
             raise InvalidInput(f"{name} must be positive, got {value:g}")
 
 
-def not_negative(**settings: float) -> None:
-    """Refuse a setting below zero."""
-    at_least(0, **settings)
-
-
 def at_least(least: float, **settings: float) -> None:
     """Refuse a setting below a bound."""
     for name, value in settings.items():

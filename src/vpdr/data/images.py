@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from vpdr.data.benchmark import Benchmark, Indices
 from vpdr.data.spec import READ_ERRORS, IssueLog, RawDomain, files_digest
 from vpdr.errors import InvalidInput
-from vpdr.validation import not_negative
+from vpdr.validation import at_least
 
 PADDING = 4  # pixels by which a random crop is shifted at most, as in the paper
 
@@ -147,7 +147,7 @@ class ImageInputs:
 
 def random_crop(images: UInt8[Tensor, "b 3 h w"], padding: int, rng: torch.Generator) -> UInt8[Tensor, "b 3 h w"]:
     """Each image shifted by up to `padding` pixels in both directions, with black where it has no pixels."""
-    not_negative(padding=padding)
+    at_least(0, padding=padding)
     batch, _, height, width = images.shape
     offsets = torch.randint(2 * padding + 1, (2, batch), generator=rng)
     padded = F.pad(images, (padding,) * 4)

@@ -10,7 +10,7 @@ from torch import Tensor
 from vpdr.frameworks import aggregation, base, training
 from vpdr.prototypes import FinchClusters, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
-from vpdr.validation import not_negative, one_of, positive
+from vpdr.validation import at_least, one_of, positive
 
 
 def mean_positive_log_prob(logits: Float[Tensor, "b p"], is_positive: Bool[Tensor, "b p"]) -> Float[Tensor, " b"]:
@@ -47,7 +47,7 @@ class FedPlvm(base.SinglePrototypeSet):
 
     def __post_init__(self) -> None:
         positive(sparsity=self.sparsity, temperature=self.temperature, smoothing=self.smoothing)
-        not_negative(weight=self.weight)
+        at_least(0, weight=self.weight)
         one_of(list(POSITIVE_REDUCTIONS), positive_reduction=self.positive_reduction)
         if isinstance(self.summariser, FinchClusters):
             object.__setattr__(self, "summariser", FinchClusters(early_exit=self.early_exit))

@@ -9,7 +9,7 @@ from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeS
 from vpdr.frameworks.training import alignment_loss, cross_entropy
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
-from vpdr.validation import not_negative
+from vpdr.validation import at_least
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +32,7 @@ class FedProto(SinglePrototypeSet):
     summariser: Summariser = ClassMeans()
 
     def __post_init__(self) -> None:
-        not_negative(weight=self.weight)
+        at_least(0, weight=self.weight)
 
     def aggregate(
         self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext

@@ -12,7 +12,7 @@ from vpdr.frameworks import aggregation, training
 from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
-from vpdr.validation import not_negative, positive
+from vpdr.validation import at_least, positive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class FedTgp(SinglePrototypeSet):
     summariser: Summariser = ClassMeans()
 
     def __post_init__(self) -> None:
-        not_negative(weight=self.weight, epochs=self.epochs, threshold=self.threshold)
+        at_least(0, weight=self.weight, epochs=self.epochs, threshold=self.threshold)
         positive(server_lr=self.server_lr, batch=self.batch)
 
     def init_state(self, context: ServerContext) -> FrameworkState:

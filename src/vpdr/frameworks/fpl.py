@@ -10,7 +10,7 @@ from torch import Tensor
 from vpdr.frameworks import aggregation, base, training
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
-from vpdr.validation import not_negative, positive
+from vpdr.validation import at_least, positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Fpl(base.Framework[FplBroadcast]):
 
     def __post_init__(self) -> None:
         positive(temperature=self.temperature)
-        not_negative(contrast_weight=self.contrast_weight, pull_weight=self.pull_weight)
+        at_least(0, contrast_weight=self.contrast_weight, pull_weight=self.pull_weight)
 
     def aggregate(
         self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext

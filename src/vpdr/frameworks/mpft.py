@@ -15,7 +15,7 @@ from vpdr.frameworks.training import AdamW, Parameters
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
-from vpdr.validation import at_least_0_below_1, not_negative, positive
+from vpdr.validation import at_least, at_least_0_below_1, positive
 
 _RELIABILITY_KEY = "trust"
 _ADAPTER_PARAMETERS = ("down", "up")
@@ -59,11 +59,11 @@ class Mpft(base.Framework[MpftBroadcast]):
     uses_broadcast_features: bool = False  # set by `with_broadcast_features`
 
     def __post_init__(self) -> None:
-        not_negative(weight=self.weight, epochs=self.epochs)
+        at_least(0, weight=self.weight, epochs=self.epochs)
         positive(temperature=self.temperature, batch=self.batch, hidden=self.hidden, reduction=self.reduction)
         at_least_0_below_1(dropout=self.dropout)
         positive(server_lr=self.server_lr)
-        not_negative(server_decay=self.server_decay)
+        at_least(0, server_decay=self.server_decay)
 
     @property
     def encoder_kind(self) -> EncoderKind:
