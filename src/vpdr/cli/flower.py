@@ -1,6 +1,7 @@
 """`vpdr flower`: runs over Flower: an app, a simulation, or a deployment on this machine."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,11 @@ from vpdr.cli.output import SettingsOption, console, print_json
 from vpdr.cli.run import print_run
 from vpdr.config import RunConfig
 from vpdr.errors import InvalidInput
-
-# vpdr.flower is imported inside the commands: `vpdr --help` must work without flwr
+from vpdr.federation import load_clients
+from vpdr.flower import deployment, server_app
+from vpdr.report.html import write_run_report
+from vpdr.rng import Streams
+from vpdr.types import no_progress
 
 flower = typer.Typer(
     rich_markup_mode="markdown",
@@ -35,11 +39,8 @@ def init(
 
     Prints the files that it writes. Exit codes: 0 done, 2 wrong input.
     """
-    from vpdr.flower.deployment import write_app
-    from vpdr.flower.server_app import load_single_config
-
-    config = load_single_config(plan, ("release.noise=system", *(settings or ())))
-    for path in write_app(folder, config):
+    config = server_app.load_single_config(plan, ("release.noise=system", *(settings or ())))
+    for path in deployment.write_app(folder, config):
         console.print(str(path))
 
 
@@ -59,12 +60,10 @@ def simulate(
     Needs vpdr[flower]. Exit codes: 0 done, 2 wrong input.
     """
     _require_flower()
-    from vpdr.flower.server_app import load_single_config
-    from vpdr.flower.simulation import simulate_in_process, simulate_on_ray
-    from vpdr.report.html import write_run_report
+    from vpdr.flower import simulation  # it imports flwr, which is optional
 
-    run = simulate_on_ray if ray else simulate_in_process
-    record = run(load_single_config(plan, tuple(settings or ())), out, resume=resume)
+    run = simulation.simulate_on_ray if ray else simulation.simulate_in_process
+    record = run(server_app.load_single_config(plan, tuple(settings or ())), out, resume=resume)
     write_run_report(record, out)
     _print_result(record, out, as_json=as_json)
 
@@ -90,18 +89,14 @@ def up(
     Needs vpdr[flower]. Exit codes: 0 done, 2 wrong input.
     """
     _require_flower()
-    from vpdr.flower.deployment import Deployment
-    from vpdr.flower.server_app import ServerConfig
-
     config = config_with_clients(plan, tuple(settings or ()), clients)
-    server_config = ServerConfig(clients=clients, minimum=minimum or clients, round_timeout=round_timeout)
-    with Deployment(folder=out, config=config, secure=secure) as deployment:
+    server_config = server_app.ServerConfig(clients=clients, minimum=minimum or clients, round_timeout=round_timeout)
+    with deployment.Deployment(folder=out, config=config, secure=secure) as running:
         if not as_json:
-            log = deployment.processes.logs / "run.log"
-            console.print(f"{clients} nodes are up; progress: {log}")
-        deployment.submit(server_config, resume=resume)
-        record = deployment.wait_for_result()
-    _print_result(record, deployment.results, as_json=as_json)
+            console.print(f"{clients} nodes are up; progress: {running.processes.logs / 'run.log'}")
+        running.submit(server_config, resume=resume)
+        record = running.wait_for_result()
+    _print_result(record, running.results, as_json=as_json)
 
 
 @flower.command()
@@ -121,24 +116,17 @@ def keys(
     input.
     """
     _require_flower()
-    from vpdr.flower.deployment import Keys
-
     if not host and not node:
         raise InvalidInput("say what to make: --host NAME on the server, --node NAME on a node")
-    Keys(folder).make(host or (), node or ())
+    deployment.Keys(folder).make(host or (), node or ())
     for path in sorted(folder.iterdir()):
         console.print(str(path))
 
 
 def config_with_clients(source: str, settings: tuple[str, ...], clients: int) -> RunConfig:
     """The configuration with this number of clients, if its benchmark can have them."""
-    from vpdr.federation import load_clients
-    from vpdr.flower.server_app import load_single_config
-    from vpdr.rng import Streams
-    from vpdr.types import no_progress
-
     for extra in ((), (f"benchmark.clients={clients}",)):
-        config = load_single_config(source, (*settings, *extra))
+        config = server_app.load_single_config(source, (*settings, *extra))
         number = len(load_clients(config, Streams(config.run.seed), no_progress).clients)
         if number == clients:
             return config
@@ -147,13 +135,9 @@ def config_with_clients(source: str, settings: tuple[str, ...], clients: int) ->
 
 def _require_flower() -> None:
     """Check that flwr is installed, and turn its telemetry off."""
-    from importlib.util import find_spec
-
-    from vpdr.flower.deployment import go_offline
-
     if find_spec("flwr") is None:
         raise InvalidInput("Flower is not installed; pip install 'vpdr[flower]'")
-    go_offline()
+    deployment.go_offline()
 
 
 def _print_result(record: Mapping[str, Any], out: Path, *, as_json: bool) -> None:

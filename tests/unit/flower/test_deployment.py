@@ -187,3 +187,12 @@ def test_flower_is_imported_only_where_it_is_used() -> None:
     code = "import vpdr.cli, vpdr.flower.deployment, sys; print('flwr' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_without_flower_an_app_can_be_written_and_a_run_says_what_to_install(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    assert main(["flower", "init", str(tmp_path / "app"), *SETTINGS]) == 0
+    assert main(["flower", "simulate", "--out", str(tmp_path / "out"), *SETTINGS]) == 2
+    assert "pip install 'vpdr[flower]'" in capsys.readouterr().err
