@@ -27,7 +27,7 @@ def test_everything_built_in_can_be_read(name) -> None:
         assert again.config_hash == method.config.config_hash
 
 
-def test_the_papers_values() -> None:
+def test_the_paper_preset_has_the_papers_values() -> None:
     config = config_of("paper", "mechanism.kind=vpp", "regulariser.kind=dcr")
     assert (config.run.rounds, config.train.epochs, config.train.batch) == (20, 2, 256)
     assert (config.train.lr, config.train.weight_decay) == (1e-3, 1e-5)
@@ -40,7 +40,7 @@ def test_the_papers_values() -> None:
     assert config.weights.kind == "uniform"
 
 
-def test_the_released_codes_choices_are_switches() -> None:
+def test_the_authors_preset_has_the_choices_of_the_released_code() -> None:
     config = config_of("authors")
     assert (config.mechanism.keep, config.budget.accountant, config.train.weight_decay) == (0.3, "rdp", 5e-4)
     assert config.regulariser.kd_tau2
@@ -65,7 +65,7 @@ ON_PATH = ("framework.kind=mpft", "release.encoder=broadcast")
 
 @pytest.mark.parametrize("rule", [(), ("release.summariser=sums", "budget.adjacency=replace-one")])
 @pytest.mark.parametrize("mechanism", ["igpp", "vpp"])
-def test_a_broadcast_path_can_be_proved(rule, mechanism) -> None:
+def test_broadcast_features_can_be_proved(rule, mechanism) -> None:
     config = config_of("paper", *ON_PATH, *rule, f"mechanism.kind={mechanism}", "budget.require=proved")
     assert guarantee_level(config) is GuaranteeLevel.PROVED
     assert release_encoder(config) is EncoderKind.BROADCAST
@@ -127,7 +127,7 @@ def test_a_broadcast_path_can_be_proved(rule, mechanism) -> None:
         (["framework.mpft.on_path=true"], "unknown setting in [framework.mpft]: 'on_path'"),
     ],
 )
-def test_mistakes_are_told_in_one_line(settings, words) -> None:
+def test_mistakes_are_reported_in_one_line(settings, words) -> None:
     with pytest.raises(InvalidInput) as caught:
         config_of("paper", *settings)
     assert words in str(caught.value)
@@ -140,7 +140,7 @@ def test_a_framework_option_reaches_its_framework_only() -> None:
     assert config.framework.options == {"fedpcl": {"temperature": 0.5}}
 
 
-def test_an_arm_stays_what_it_is() -> None:
+def test_a_method_keeps_its_own_settings() -> None:
     experiment = load_experiment(
         "paper", ExperimentOptions(settings=["framework.kind=fedpcl"], methods="local,none,vpdr")
     )
@@ -187,12 +187,12 @@ def test_seeds(text, seeds) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "3..1", "-1", "1,1", "0.5"])
-def test_seeds_that_are_none(text) -> None:
+def test_invalid_seeds_are_refused(text) -> None:
     with pytest.raises(InvalidInput, match="seeds must"):
         parse_seeds(text)
 
 
-def test_identity_is_about_results_only() -> None:
+def test_the_config_hash_depends_on_settings_that_change_results_only() -> None:
     first, second = config_of("paper"), config_of("paper", "run.name=other")
     assert first.config_hash == second.config_hash
     assert first.config_hash != config_of("paper", "run.seed=1").config_hash
@@ -220,7 +220,7 @@ def test_identity_is_about_results_only() -> None:
         ("sedes = [1]", "unknown section: 'sedes'; did you mean 'seeds'?"),
     ],
 )
-def test_a_file_with_a_wrong_key_is_told_in_one_line(tmp_path: Path, text, words) -> None:
+def test_a_file_with_a_wrong_key_is_reported_in_one_line(tmp_path: Path, text, words) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
     with pytest.raises(InvalidInput) as caught:
@@ -229,12 +229,12 @@ def test_a_file_with_a_wrong_key_is_told_in_one_line(tmp_path: Path, text, words
     assert "\n" not in str(caught.value)
 
 
-def test_a_wish_without_effect_is_refused() -> None:
+def test_an_override_without_effect_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"--set mechanism\.kind has no effect"):
         load_experiment("paper", ExperimentOptions(settings=["mechanism.kind=none"], methods="igpp,vpdr"))
 
 
-def test_a_folder_does_not_hide_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_its_name_does_not_hide_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "paper").mkdir()
     assert load_experiment("paper").name == "paper"

@@ -95,3 +95,17 @@ def rounds(framework: Framework[Any], *uploads_by_round: Sequence[Prototypes]) -
         broadcast, state = framework.aggregate(uploads, state, now(uploads, round=round))
         results.append((broadcast, state))
     return results
+
+
+CLUSTER_LABELS = [0, 0, 1, 3, 3, 3]
+
+
+def cluster_upload(seed: int = 4) -> Prototypes:
+    return upload(*CLUSTER_LABELS, seed=seed)
+
+
+def negative_log_shares(near: np.ndarray, labels: list[int]) -> np.ndarray:
+    """-log Σ over positives / Σ over all, with numpy."""
+    weight = np.exp(near)
+    own = np.array(labels)[:, None] == np.array(CLUSTER_LABELS)
+    return -np.log((weight * own).sum(1) / weight.sum(1))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.federation.test_repeatability import record_of
+from tests.unit.federation.test_run_repeatability import record_of
 from tests.unit.mechanisms.dpsgd_cases import client_and_broadcast, encoder_parameters, private, seeded
 from vpdr.client import ReleaseConfig
 from vpdr.errors import InvalidInput

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.federation.conftest import TINY, timeless, tiny
-from tests.unit.federation.test_repeatability import StopAfter
+from tests.unit.federation.test_run_repeatability import StopAfter
 from tests.unit.mechanisms.dpsgd_cases import PRIVATE, private
 from vpdr.cli import main
 from vpdr.errors import InvalidInput

@@ -47,7 +47,7 @@ def test_a_client_without_a_value_is_left_out() -> None:
     }
 
 
-def test_what_is_not_a_number_is_null() -> None:
+def test_nan_is_written_as_null() -> None:
     assert json.loads(json_bytes({"a": float("nan"), "b": [float("inf"), 1.5]})) == {"a": None, "b": [None, 1.5]}
 
 

@@ -27,13 +27,13 @@ from vpdr.types import Prototypes
 CLASSES = 4
 
 
-def test_a_class_is_held_by_its_share() -> None:
+def test_the_coverage_of_a_class_is_its_share_of_samples() -> None:
     labels = torch.tensor([0] * 6 + [1] * 3 + [2])
     # an equal share of ten samples among four classes is 2.5
     assert class_coverage(labels, CLASSES).tolist() == [1.0, 1.0, 0.4, 0.0]
 
 
-def test_combined_by_hand() -> None:
+def test_fused_probabilities_by_hand() -> None:
     """Three classes: one that the client has, one that it has by half, one that it lacks."""
     posterior = torch.tensor([[0.2, 0.4, 0.4], [0.1, 0.1, 0.8]], dtype=torch.float64)
     ratio = torch.tensor([[3.0, 2.0, 9.0], [3.0, 2.0, 9.0]], dtype=torch.float64).log()
@@ -56,14 +56,14 @@ def test_where_all_classes_are_held_the_head_alone_decides(seed, noise) -> None:
     torch.testing.assert_close(fused.sum(dim=1), torch.ones(40, dtype=torch.float64))
 
 
-def test_a_head_that_is_hardly_trained_is_not_blamed_for_the_frequencies() -> None:
+def test_an_untrained_head_is_not_corrected_by_class_frequencies() -> None:
     """Divided by frequencies that it does not know yet, a flat head would name the rarest class always."""
     frequent = torch.tensor([0] * 900 + [1] * 99 + [2])
     flat = torch.nn.functional.one_hot(frequent, 3).double() * 0.3
     assert torch.equal(log_likelihood_ratio(flat, flat).argmax(dim=1), frequent)
 
 
-def test_a_trained_head_forgets_how_frequent_classes_were() -> None:
+def test_the_likelihood_ratio_of_a_trained_head_removes_class_frequencies() -> None:
     learnt = torch.tensor([[0.9, 0.1]] * 9 + [[0.1, 0.9]], dtype=torch.float64).log()
     mean = torch.tensor([0.9 * 9 + 0.1 + 1, 0.1 * 9 + 0.9 + 1]) / 12
     log_ratio = log_likelihood_ratio(torch.tensor([[0.7, 0.3]], dtype=torch.float64).log(), learnt)
@@ -72,7 +72,7 @@ def test_a_trained_head_forgets_how_frequent_classes_were() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name != "local"])
-def test_no_client_is_worse_off_than_with_its_own_model(name: str) -> None:
+def test_fused_accuracy_is_at_least_that_of_the_own_model(name: str) -> None:
     """All classes are held in equal numbers: the framework's own way to predict decides."""
     settings = ("benchmark.samples=80", "train.lr=0.01", "train.epochs=3", "run.rounds=4")
     federation = build(tiny(f"framework.kind={name}", "budget.epsilon=0.1", *settings, source="strict"))

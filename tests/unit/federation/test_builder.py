@@ -18,7 +18,7 @@ class Crash(Exception):
     pass
 
 
-def test_a_crash_cannot_give_a_charge_back(tmp_path: Path) -> None:
+def test_a_crash_does_not_undo_a_charge(tmp_path: Path) -> None:
     config = tiny("release.noise=system", "run.rounds=6")
     out = tmp_path / "run"
 
@@ -71,7 +71,7 @@ def watched(*settings: str):
 
 
 @pytest.mark.parametrize("kind", ["igpp", "vpp", "rapp"])
-def test_a_look_that_fails_is_paid_for(kind) -> None:
+def test_a_release_that_fails_is_charged(kind) -> None:
     rules = ("release.summariser=sums", "release.encoder=public") if kind == "rapp" else ()
     client, failing = watched(f"mechanism.kind={kind}", *rules)
     with pytest.raises(ZeroDivisionError):
@@ -81,19 +81,19 @@ def test_a_look_that_fails_is_paid_for(kind) -> None:
     assert client.last_upload is None
 
 
-def test_without_budget_the_data_are_not_looked_at() -> None:
+def test_without_budget_the_samples_are_not_read() -> None:
     client, failing = watched("run.rounds=1")
     client.release_config = dataclasses.replace(client.release_config, max_releases=99)
     with pytest.raises(ZeroDivisionError):
         client.release(1)
-    client.feature_cache.all = None  # nor are they encoded
+    client.feature_cache.encode_all = None  # nor are they encoded
     for t in (2, 3):
         with pytest.raises(BudgetExceeded):
             client.release(t)
     assert failing.looks == 1
 
 
-def test_an_empty_client_is_silent_only_if_that_is_no_secret() -> None:
+def test_a_client_without_samples_uploads_nothing_only_where_counts_are_public() -> None:
     def emptied(*settings: str):
         client = build(tiny(*settings)).clients[0]
         train = client.shard.train
@@ -117,8 +117,8 @@ def test_the_server_cannot_repeat_a_clients_noise() -> None:
     assert not torch.equal(torch.randn(8, generator=theirs), torch.randn(8, generator=guess))
 
 
-def test_counts_in_the_open_are_named_whatever_the_summariser() -> None:
-    from tests.unit.federation.test_simulate import final
+def test_public_counts_are_a_caveat_with_every_summariser() -> None:
+    from tests.unit.federation.test_rounds import final
 
     open_counts = final(tiny("release.summariser=sums"))["privacy"]
     assert open_counts["counts"] == "public"
@@ -146,7 +146,7 @@ def test_streams_have_more_than_32_bits() -> None:
     assert not torch.equal(*big)
 
 
-def test_a_generator_draws_like_any_other() -> None:
+def test_generators_of_streams_have_the_right_moments() -> None:
     drawn = torch.rand(100_000, generator=Streams(9).generator("x"), dtype=torch.float64)
     assert abs(float(drawn.mean()) - 0.5) < 5e-3
     assert abs(float(drawn.var()) - 1 / 12) < 2e-3

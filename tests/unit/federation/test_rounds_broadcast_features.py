@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.unit.federation.conftest import timeless, tiny
-from tests.unit.federation.test_build import Crash
-from tests.unit.federation.test_repeatability import StopAfter, record_of
-from tests.unit.federation.test_simulate import final
+from tests.unit.federation.test_builder import Crash
+from tests.unit.federation.test_rounds import final
+from tests.unit.federation.test_run_repeatability import StopAfter, record_of
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.attacks.base import ADVERSARY_ENCODERS
 from vpdr.attacks.membership import adversary_features
@@ -46,7 +46,7 @@ def test_the_statement_is_proved(mechanism) -> None:
         assert [entry["terms"]["encoder"] for entry in ledger["entries"]] == ["transcript"] * 3
 
 
-def test_releases_follow_the_broadcasts_and_no_training() -> None:
+def test_releases_depend_on_broadcasts_and_not_on_training() -> None:
     """Another learning rate gives other encoders and heads, and every upload is the same bit for bit."""
     first, second = simulate_uploads(), simulate_uploads("train.lr=0.1", "train.epochs=3")
     public = simulate_uploads("release.encoder=public")
@@ -57,7 +57,7 @@ def test_releases_follow_the_broadcasts_and_no_training() -> None:
     assert broadcast_marks(first) == [dict.fromkeys(each, t > 1) for t, each in enumerate(first, start=1)]
 
 
-def test_who_was_away_releases_on_the_public_path_and_says_so() -> None:
+def test_a_client_without_a_broadcast_releases_frozen_features_and_marks_them() -> None:
     rounds = 'participation.schedule={"client-000" = [1, 2, 3, 4], "client-001" = [2, 3], "client-002" = [4]}'
     assert broadcast_marks(simulate_uploads("run.rounds=4", rounds)) == [
         {"client-000": False},
@@ -67,7 +67,7 @@ def test_who_was_away_releases_on_the_public_path_and_says_so() -> None:
     ]
 
 
-def test_a_round_without_uploads_makes_no_path() -> None:
+def test_a_round_without_uploads_broadcasts_no_feature_map() -> None:
     rounds = 'participation.schedule={"client-000" = [2, 3], "client-001" = [2, 3]}'
     uploads_by_round = [each for each in broadcast_marks(simulate_uploads(rounds)) if each]
     assert uploads_by_round == [dict.fromkeys(("client-000", "client-001"), on_path) for on_path in (False, True)]
@@ -87,7 +87,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, settings) -> None:
             assert broadcast_marks([there]) == broadcast_marks([here])
 
 
-def test_an_upload_that_is_sent_again_keeps_its_mark(tmp_path: Path, monkeypatch) -> None:
+def test_an_upload_that_is_sent_again_is_marked_as_before(tmp_path: Path, monkeypatch) -> None:
     """A crash has lost the second and last upload, so the first one is sent again: it is not on the path."""
     config, out = tiny(*ON_PATH, "run.rounds=2", "release.noise=system"), tmp_path / "run"
 
@@ -108,7 +108,7 @@ def test_an_upload_that_is_sent_again_keeps_its_mark(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("phi", ADVERSARY_ENCODERS)
-def test_an_adversary_sees_through_the_path(phi) -> None:
+def test_an_adversary_uses_the_broadcast_feature_map(phi) -> None:
     federation = build(tiny(*ON_PATH))
     simulate(federation)
     client = federation.clients[0]
@@ -124,7 +124,7 @@ def test_an_adversary_sees_through_the_path(phi) -> None:
 
 
 @pytest.mark.parametrize("noise", ["seeded", "system"])
-def test_a_run_on_a_path_can_be_attacked_afterwards(tmp_path: Path, noise) -> None:
+def test_a_run_with_broadcast_features_can_be_attacked_afterwards(tmp_path: Path, noise) -> None:
     config, order = tiny(*ON_PATH, f"release.noise={noise}"), AttackConfig(kinds=("mia", "fsh"), steps=10)
     options = RunOptions(observers=[AttackFactory(order)])
     watched = run_federation(config, tmp_path / "run", options=options).record["attacks"]

@@ -1,10 +1,13 @@
-"""The small training loop of the servers against torch."""
+"""The loss terms of clients, and the small training loop of the servers against torch."""
 
 import pytest
 import torch
 
-from tests.unit.frameworks.framework_cases import rng
+from tests.unit.frameworks.framework_cases import DIM, rng, serve, step, upload
+from vpdr.frameworks import FedPcl, FedPlvm, Fpl
 from vpdr.frameworks.training import AdamW, dropout_mask, shuffled_batches
+from vpdr.regulariser import Dcr
+from vpdr.types import TrainBatch
 
 
 def test_batches_hold_every_row_once():
@@ -34,3 +37,18 @@ def test_adamw_equals_torch():
         oracle.step()
     for key in start:
         torch.testing.assert_close(ours[key], theirs[key])
+
+
+@pytest.mark.parametrize(
+    ("framework", "terms"),
+    [(FedPcl(), {"global", "local"}), (Fpl(), {"contrast"}), (FedPlvm(), {"contrast", "correct"})],
+)
+def test_soft_clipping_cannot_change_a_loss_of_cosines(framework, terms):
+    batch, regulariser = step(0, 1, 3), Dcr(clip_norm=2.0).make_regulariser(torch.nn.Linear(DIM, 4))
+    broadcast = serve(framework, [upload(0, 1, 3, seed=1), upload(0, 3, seed=2)])
+    clipped = TrainBatch(
+        regulariser.transform_features(batch.features), batch.logits, batch.labels, batch.frozen_features, batch.weights
+    )
+    raw, after = framework.losses(batch, broadcast), framework.losses(clipped, broadcast)
+    for term in terms:
+        torch.testing.assert_close(raw[term], after[term])

@@ -26,7 +26,7 @@ def final(config: RunConfig, federation=None) -> dict:
 @pytest.mark.parametrize("regulariser", ["none", "dcr"])
 @pytest.mark.parametrize("mechanism", ["none", "igpp", "vpp"])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_everything_runs_with_everything(framework, mechanism, regulariser) -> None:
+def test_every_combination_of_plug_ins_runs(framework, mechanism, regulariser) -> None:
     config = tiny(f"framework.kind={framework}", f"mechanism.kind={mechanism}", f"regulariser.kind={regulariser}")
     record = final(config)
     assert len(record["rounds"]) == 3
@@ -42,14 +42,14 @@ def test_everything_runs_with_everything(framework, mechanism, regulariser) -> N
         assert spent is None if mechanism == "none" else 0.999 < spent <= 1
 
 
-def test_without_privacy_it_learns() -> None:
+def test_without_privacy_training_reaches_high_accuracy() -> None:
     config = tiny("mechanism.kind=none", "run.rounds=8", "benchmark.samples=80", "train.lr=0.01")
     accuracy = final(config)["final"]["all"]
     assert accuracy["framework"]["average"] > 0.9
     assert accuracy["nearest"]["average"] > 0.9
 
 
-def test_testing_less_often_changes_no_result() -> None:
+def test_evaluating_less_often_changes_no_other_result() -> None:
     often, seldom = (final(tiny("run.rounds=5", f"run.measure_every={k}")) for k in (1, 3))
     tested = [each["round"] for each in seldom["rounds"] if each["clients"]["client-000"]["accuracy"]["all"]]
     assert tested == [1, 3, 5]
@@ -98,7 +98,7 @@ def test_odd_clients_work_in_all_frameworks(framework, mechanism, release, monke
         assert 0 <= client["accuracy"]["all"]["framework"] <= 1
 
 
-def test_a_client_that_is_away_neither_releases_nor_pays() -> None:
+def test_an_absent_client_neither_releases_nor_is_charged() -> None:
     config = tiny("run.rounds=6", "participation.fraction=0.5", "participation.dropout=0.2")
     federation = build(config)
     present = {t: set(federation.server.sample_participants(t)) for t in range(1, 7)}
@@ -155,7 +155,7 @@ def test_strict_is_proved_and_independent_of_training(framework) -> None:
         assert torch.equal(one.variances, two.variances)
 
 
-def test_what_is_public_is_sent_again() -> None:
+def test_after_the_last_release_the_same_upload_is_sent_again() -> None:
     record, sent = uploads_of("release.count=1")
     for client in range(3):  # the very same object in every round
         assert all(upload is sent[client] for upload in sent[client::3])
@@ -163,7 +163,7 @@ def test_what_is_public_is_sent_again() -> None:
     assert all(len(entry["events"]) == 10 for led in record["ledgers"].values() for entry in led["entries"])
 
 
-def test_the_personal_encoder_is_only_conditional_and_says_so() -> None:
+def test_releases_of_the_personal_encoder_are_conditional() -> None:
     privacy = final(tiny())["privacy"]
     assert privacy["level"] == "conditional"
     assert any("trained on the private samples" in words for words in privacy["not_covered"])
@@ -179,7 +179,7 @@ def test_system_noise_is_not_reproducible() -> None:
 
 
 @pytest.mark.parametrize("kind", ["uniform", "client_size", "class_count"])
-def test_weights_come_from_the_plan(kind) -> None:
+def test_weights_come_from_the_config(kind) -> None:
     federation = build(tiny(f"weights.kind={kind}", "benchmark.skew=label"))
     counts = torch.stack([torch.bincount(c.shard.train.labels, minlength=4) for c in federation.clients])
     expected = {
@@ -190,7 +190,7 @@ def test_weights_come_from_the_plan(kind) -> None:
     assert torch.equal(federation.weights, expected)
 
 
-def test_a_client_that_has_spent_everything_sends_what_is_public_already() -> None:
+def test_a_client_without_budget_sends_its_last_upload_again() -> None:
     config = tiny("run.rounds=3")
     federation = build(config)
     spender = federation.clients[0]

@@ -81,7 +81,7 @@ def make_local(make_client):
     return client
 
 
-def test_before_it_learns_its_features_are_the_public_ones(make_client):
+def test_before_training_personal_features_equal_the_frozen_ones(make_client):
     client = make_client()
     train = client.shard.train
     torch.testing.assert_close(client.personal_features(train), train.frozen_features, rtol=1e-4, atol=1e-5)
@@ -111,7 +111,7 @@ def test_training_learns_inside_the_backbone_and_repeats_bit_for_bit(make_local)
     assert all(adapter.up.weight.abs().max() > 0 for adapter in first.model.encoder.adapters.values())
 
 
-def test_augmentation_is_for_training_alone(make_local):
+def test_samples_are_augmented_in_training_only(make_local):
     plain = make_local(shard=Shard(*(replace(s, inputs=ImageArrayInputs(s.inputs.images)) for s in both(make_local()))))
     augmented = make_local()
     torch.testing.assert_close(
@@ -127,7 +127,7 @@ def both(client):
     return client.shard.train, client.shard.test
 
 
-def test_a_saved_state_holds_nothing_frozen_and_goes_on_where_it_was(make_local):
+def test_a_saved_state_holds_no_frozen_weights_and_resumes_bit_for_bit(make_local):
     client, twin = make_local(), make_local()
     finetune(client)
     state = copy.deepcopy(client.state_dict())  # as through a file
@@ -164,14 +164,14 @@ def test_a_client_without_samples_has_no_features(make_client):
     assert client.personal_features(client.shard.train.take(torch.arange(0))).shape == (0, DIM)
 
 
-def test_samples_without_inputs_are_one_line(make_client):
+def test_samples_without_inputs_are_refused_in_one_line(make_client):
     client = make_client()
     bare = replace(client.shard.train, inputs=None)
     with pytest.raises(InvalidInput, match="give Samples with inputs"):
         client.personal_features(bare)
 
 
-def test_a_cheap_encoder_remembers_only_while_it_is_measured(monkeypatch) -> None:
+def test_an_encoder_on_frozen_features_is_cached_inside_caching_only(monkeypatch) -> None:
     client = build(tiny("release.encoder=personal")).clients[0]
     calls: list[int] = []
     forward = client.model.encoder.forward

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.unit.federation.conftest import timeless, tiny
-from tests.unit.federation.test_repeatability import StopAfter, record_of
+from tests.unit.federation.test_run_repeatability import StopAfter, record_of
 from vpdr.client import Samples, Shard
 from vpdr.errors import InvalidInput
 from vpdr.federation.builder import build
@@ -19,7 +19,7 @@ SHARING = [name for name in FRAMEWORKS if name != "local"]
 
 
 @pytest.mark.parametrize("framework", SHARING)
-def test_the_run_goes_on_with_what_is_public(framework) -> None:
+def test_a_run_continues_after_the_last_release(framework) -> None:
     config = tiny(f"framework.kind={framework}", "run.rounds=7", source="strict")
     record = record_of(config)
     for ledger in record["ledgers"].values():
@@ -30,7 +30,7 @@ def test_the_run_goes_on_with_what_is_public(framework) -> None:
     assert record["privacy"]["level"] == "proved"
 
 
-def test_a_budget_that_something_else_has_spent_ends_releases_and_not_the_run() -> None:
+def test_a_budget_spent_by_other_charges_ends_releases_and_not_the_run() -> None:
     """As where a crashed round was paid twice: the ledger refuses, and the last upload goes again."""
     client = build(tiny("mechanism.kind=igpp", "release.count=2", source="strict")).clients[0]
     client.release_config = replace(client.release_config, max_releases=9)
@@ -59,7 +59,7 @@ def test_fewer_rounds_than_stages_hold_several_of_them() -> None:
     assert 0.999 < record["privacy"]["epsilon_spent"] <= 1
 
 
-def test_a_client_without_a_class_sends_what_everybody_sends() -> None:
+def test_a_client_without_a_class_uploads_the_same_labels_as_others() -> None:
     federation = build(tiny(source="strict"))
     normal = federation.clients[1].release(1)
     client = federation.clients[0]
@@ -82,12 +82,12 @@ def test_a_client_without_a_class_sends_what_everybody_sends() -> None:
         ("mechanism.metric=projection", "mechanism.metric=projection was removed"),
     ],
 )
-def test_impossible_plans_are_refused(setting, words) -> None:
+def test_impossible_configs_are_refused(setting, words) -> None:
     with pytest.raises(InvalidInput, match=words):
         tiny(setting, source="strict")
 
 
-def test_accumulated_releases_need_an_encoder_that_stays() -> None:
+def test_accumulated_releases_need_a_fixed_encoder() -> None:
     with pytest.raises(InvalidInput, match=r"release\.encoder=public"):
         tiny("mechanism.accumulate=true")
 
@@ -103,7 +103,7 @@ def test_every_setting_runs(setting) -> None:
         assert torch.linalg.matrix_rank(upload.vectors, rtol=1e-4) <= 5
 
 
-def test_both_ways_to_predict_are_measured_together() -> None:
+def test_head_nearest_prototype_and_fused_accuracy_are_measured_together() -> None:
     federation = build(tiny("budget.epsilon=8", "benchmark.samples=80", source="strict"))
     found = simulate(federation).round_records[-1]["clients"]["client-000"]["accuracy"]["all"]
     assert found.keys() >= {"head", "nearest", "fused"}

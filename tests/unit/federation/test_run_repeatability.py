@@ -108,7 +108,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "record.json").read_bytes() == before
 
 
-def test_a_checkpoint_of_another_plan_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_config_is_refused(tmp_path: Path) -> None:
     config = tiny("run.rounds=4")
     run_federation(config, tmp_path / "run", options=RunOptions(stop=StopAfter(1)))
     other = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=9))
@@ -126,7 +126,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
         run_federation(config, tmp_path / "run", resume=True)
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"cannot write .* choose a folder"):
         run_federation(tiny(), tmp_path / "file" / "run")
@@ -147,7 +147,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     assert after == before
 
 
-def test_a_finished_run_of_another_plan_is_not_resumed(tmp_path: Path) -> None:
+def test_a_finished_run_of_another_config_is_not_resumed(tmp_path: Path) -> None:
     run_federation(tiny(), tmp_path / "run")
     with pytest.raises(InvalidInput, match="belongs to another plan"):
         run_federation(tiny("run.seed=3"), tmp_path / "run", resume=True)

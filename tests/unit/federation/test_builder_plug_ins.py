@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from tests.unit.federation.conftest import tiny
-from tests.unit.federation.test_simulate import final
+from tests.unit.federation.test_rounds import final
 from vpdr.config import RunConfig
 from vpdr.federation.builder import build
 from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig
