@@ -46,52 +46,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'vpdr' has no attribute {name!r}")
 
 
-__all__ = [
-    "FRAMEWORKS",
-    "MECHANISMS",
-    "REGULARISERS",
-    "SUMMARISERS",
-    "Adjacency",
-    "AttackConfig",
-    "AuditConfig",
-    "AuditOptions",
-    "Budget",
-    "BudgetExceeded",
-    "ClassMeans",
-    "ClassSums",
-    "Client",
-    "Dcr",
-    "EncoderKind",
-    "Federation",
-    "FinchClusters",
-    "GuaranteeLevel",
-    "Igpp",
-    "InvalidInput",
-    "KMeansClusters",
-    "Ledger",
-    "LedgerFile",
-    "NoPrivacy",
-    "Prototypes",
-    "Rapp",
-    "Receipt",
-    "Registry",
-    "Release",
-    "ReleaseContext",
-    "ReleaseProjection",
-    "RunConfig",
-    "RunOptions",
-    "SeededNoise",
-    "SelectionConfig",
-    "Server",
-    "SystemNoise",
-    "VpdrError",
-    "Vpp",
-    "attack",
-    "audit",
-    "build",
-    "compare",
-    "evaluate_client",
-    "load_config",
-    "run",
-    "run_experiment",
-]
+__all__ = ["FRAMEWORKS", "MECHANISMS", "REGULARISERS", "SUMMARISERS", "InvalidInput", "Registry", "VpdrError"]
+__all__ += ["Adjacency", "Budget", "BudgetExceeded", "EncoderKind", "GuaranteeLevel", "Ledger", "LedgerFile", "Receipt"]
+__all__ += ["ClassMeans", "ClassSums", "Dcr", "FinchClusters", "KMeansClusters"]
+__all__ += ["Igpp", "NoPrivacy", "Rapp", "ReleaseProjection", "SelectionConfig", "Vpp"]
+__all__ += ["Prototypes", "Release", "ReleaseContext", "SeededNoise", "SystemNoise"]
+__all__ += ["Client", "Federation", "RunConfig", "RunOptions", "Server", "build", "evaluate_client"]
+__all__ += ["AttackConfig", "AuditConfig", "AuditOptions", "attack", "audit"]
+__all__ += ["compare", "load_config", "run", "run_experiment"]

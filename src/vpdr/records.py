@@ -26,7 +26,6 @@ from vpdr.types import Prototypes
 
 UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"
 NOT_RELEASED = "not released"
-RECORD_VERSION = 1
 _SHEET_GAP = 2  # pixels between two images of a contact sheet
 _ENCODER_DESCRIPTIONS = {str(kind): f"{kind} encoder" for kind in EncoderKind} | {
     str(EncoderKind.DP_TRAINED): "personal encoder (its private training is part of the epsilon)"
@@ -39,7 +38,7 @@ def finished_record(
     """The record of a finished run, from one record per round and one ledger per client."""
     return {
         "schema": "vpdr-record",
-        "version": RECORD_VERSION,
+        "version": 1,
         "name": config.run.name,
         "identity": config.config_hash,
         "seed": config.run.seed,
@@ -328,7 +327,7 @@ class ReconstructionStore:
     def save(self, round: int, client: str, labels: Int[np.ndarray, " p"], inputs: np.ndarray, *, images: bool) -> None:
         """Save the reconstructions of one client in one round; images are [p, 3, height, width] in [0, 1].
 
-        After images, the contact sheet of the round is drawn again.
+        After images, the contact sheet of the round is drawn again: a row per client, a column per class.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -341,29 +340,26 @@ class ReconstructionStore:
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         name = f"fsh-round-{round:04d}"
         write_atomically(self.path / f"{name}-{client}.npz", buffer.getvalue(), mode=0o600)
-        if images:
-            write_atomically(self.path / f"{name}.png", self._contact_sheet(name), mode=0o600)
-
-    def contact_sheets(self) -> list[Path]:
-        """The contact sheets by round."""
-        return sorted(self.path.glob("fsh-round-*.png"))
-
-    def _contact_sheet(self, name: str) -> bytes:
-        """All clients of one round: a row per client, a column per class."""
+        if not images:
+            return
         from PIL import Image
 
         clients = []
         for path in sorted(self.path.glob(f"{name}-*.npz")):
             with np.load(path, allow_pickle=False) as stored:
                 clients.append((stored["labels"], stored["inputs"]))
-        classes = sorted({int(label) for labels, _ in clients for label in labels})
+        classes = sorted({int(label) for client_labels, _ in clients for label in client_labels})
         side = clients[0][1].shape[1]
         step = side + _SHEET_GAP
         sheet = np.full((len(clients) * step, len(classes) * step, 3), 255, dtype=np.uint8)
-        for row, (labels, images) in enumerate(clients):
-            for label, image in zip(labels, images, strict=True):
+        for row, (client_labels, client_images) in enumerate(clients):
+            for label, image in zip(client_labels, client_images, strict=True):
                 column = classes.index(int(label))
                 sheet[row * step : row * step + side, column * step : column * step + side] = image
         buffer = io.BytesIO()
         Image.fromarray(sheet).save(buffer, format="PNG")
-        return buffer.getvalue()
+        write_atomically(self.path / f"{name}.png", buffer.getvalue(), mode=0o600)
+
+    def contact_sheets(self) -> list[Path]:
+        """The contact sheets by round."""
+        return sorted(self.path.glob("fsh-round-*.png"))

@@ -71,11 +71,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseConfig:
-    """Settings of a client's releases.
-
-    Raises:
-        InvalidInput: encoder kind and training do not fit, or training and releases have different
-            adjacencies.
+    """Settings of a client's releases, checked for contradictions.
 
     Guarantee: an encoder is called accounted if and only if it is trained with DP-SGD.
     """

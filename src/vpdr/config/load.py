@@ -61,9 +61,6 @@ class ExperimentOptions:
 def load_experiment(source: str, options: ExperimentOptions | None = None) -> Experiment:
     """The experiment of a preset's name, of a built-in experiment or of a TOML file, with checked configs.
 
-    Raises:
-        InvalidInput: the source does not exist, a key or setting is wrong, or an override has no effect.
-
     >>> load_experiment("paper").method_configs[0].config.run.rounds
     20
     """
@@ -179,13 +176,14 @@ def _select_methods(content: Mapping[str, Any], selected: str | None) -> dict[st
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """The seeds of `0..4`, `3` or `0,2,5`."""
+    message = f"seeds must look like 0..4, 3 or 0,2,5, got {text!r}"
     try:
         first, dots, last = text.partition("..")
         seeds = range(int(first), int(last) + 1) if dots else [int(part) for part in text.split(",")]
     except ValueError:
-        raise InvalidInput(f"seeds must look like 0..4, 3 or 0,2,5, got {text!r}") from None
+        raise InvalidInput(message) from None
     if not seeds:
-        raise InvalidInput(f"seeds must look like 0..4, 3 or 0,2,5, got {text!r}: none are left")
+        raise InvalidInput(f"{message}: none are left")
     return check_seeds(list(seeds))
 
 

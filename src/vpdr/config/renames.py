@@ -26,11 +26,7 @@ RETIRED_SETTINGS = {"mechanism.metric": "plain"}  # the only value that is still
 
 
 def modernise(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of settings in the present spelling; renamed and retired settings give a hint.
-
-    Raises:
-        InvalidInput: a setting is given in both spellings, or a retired one has an effect.
-    """
+    """Tables of settings in the present spelling; renamed and retired settings give a hint, or InvalidInput."""
     for path, ignored in RETIRED_SETTINGS.items():
         section, key = path.split(".")
         table = data.get(section)

@@ -40,11 +40,7 @@ def benchmark_names() -> list[str]:
 
 
 def check_config(config: "RunConfig") -> None:
-    """Refuse a config that cannot run, or whose guarantee is weaker than it requires.
-
-    Raises:
-        InvalidInput: one line with the setting and a remedy.
-    """
+    """Refuse a config that cannot run, or whose guarantee is weaker than it requires, with a remedy in one line."""
     section, model = config.benchmark, config.model
     check_known("benchmark", [section.kind], benchmark_names())
     check_known("backbone", [model.backbone], BACKBONES)
@@ -79,59 +75,51 @@ def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     """All rules as (violated, message), in the order in which they are checked."""
     section, budget, release, weights = config.benchmark, config.budget, config.release, config.weights
     synthetic, traits = section.kind in SYNTHETIC_BENCHMARKS, mechanism_traits(config)
-    yield (
-        section.per_domain > 1 and section.skew == "pooled",
-        "a pool is shared by benchmark.clients; leave out benchmark.per_domain",
-    )
-    yield (
-        synthetic and section.per_domain > 1,
-        f"benchmark {section.kind} has one client a domain; set benchmark.clients, not per_domain",
-    )
-    yield (
-        synthetic and (bool(config.model.family) or _trains_inside_backbone(config)),
+    pooled = section.per_domain > 1 and section.skew == "pooled"
+    yield pooled, "a pool is shared by benchmark.clients; leave out benchmark.per_domain"
+    message = f"benchmark {section.kind} has one client a domain; set benchmark.clients, not per_domain"
+    yield synthetic and section.per_domain > 1, message
+    needs_pictures = bool(config.model.family) or _trains_inside_backbone(config)
+    message = (
         f"benchmark {section.kind} has no pictures for a backbone; leave out model.family and a trained "
-        "projection, and set model.adapters=last",
+        "projection, and set model.adapters=last"
     )
+    yield synthetic and needs_pictures, message
     framework = make_framework(config, config.framework.kind)
     own_means = release.summariser == "framework" and isinstance(framework.summariser, ClassMeans)
-    yield (
-        release.min_count > 1 and not own_means and release.summariser != "means",
-        "release.min_count is for class means; leave it out, or set release.summariser=means",
-    )
+    no_means = not own_means and release.summariser != "means"
+    message = "release.min_count is for class means; leave it out, or set release.summariser=means"
+    yield release.min_count > 1 and no_means, message
     for client, rounds in config.participation.schedule.items():
-        yield (
-            not all(1 <= round <= config.run.rounds for round in rounds),
-            f"participation.schedule.{client} must lie in 1 to {config.run.rounds}, got {rounds}",
-        )
+        message = f"participation.schedule.{client} must lie in 1 to {config.run.rounds}, got {rounds}"
+        yield not all(1 <= round <= config.run.rounds for round in rounds), message
     adjacency = Adjacency(budget.adjacency)
     counts_are_private = adjacency is not Adjacency.REPLACE_SAME_LABEL and traits.is_private
-    yield (
-        counts_are_private and framework.has_uploads and not release_summariser(config).counts_are_private(adjacency),
+    message = (
         f"adjacency {adjacency} keeps class counts private, and summariser {release.summariser} gives them "
-        "away; set release.summariser=sums",
+        "away; set release.summariser=sums"
     )
-    yield (
-        counts_are_private and weights.kind != "uniform",
-        f"weights {weights.kind} need public counts, adjacency {adjacency} keeps them private; "
-        "set weights.kind=uniform",
+    if counts_are_private and framework.has_uploads:
+        yield not release_summariser(config).counts_are_private(adjacency), message
+    message = (
+        f"weights {weights.kind} need public counts, adjacency {adjacency} keeps them private; set weights.kind=uniform"
     )
+    yield counts_are_private and weights.kind != "uniform", message
     level = guarantee_level(config)
-    yield (
-        _LEVELS.index(level) > _LEVELS.index(_REQUIRED_LEVELS[budget.require]),
+    message = (
         f"the plan requires a guarantee that is {budget.require}, this one would be {level}; "
-        "set release.encoder=public and release.summariser=sums, or lower budget.require",
+        "set release.encoder=public and release.summariser=sums, or lower budget.require"
     )
+    yield _LEVELS.index(level) > _LEVELS.index(_REQUIRED_LEVELS[budget.require]), message
     if release_encoder(config) is EncoderKind.BROADCAST:
         yield from _broadcast_rules(config)
     dim, kind, summariser = config.mechanism.release_dim, config.mechanism.kind, release.summariser
-    yield (dim > config.model.dim, f"mechanism.release_dim must be at most model.dim = {config.model.dim}, got {dim}")
+    yield dim > config.model.dim, f"mechanism.release_dim must be at most model.dim = {config.model.dim}, got {dim}"
     if framework.has_uploads:  # releases that are added up must be of the same features
         check_encoder_is_fixed(config, release_encoder(config))
         hides_counts = summariser in SUMMARISERS and SUMMARISERS[summariser].counts_are_private(Adjacency.REPLACE_ONE)
-        yield (
-            traits.is_accumulating and not hides_counts,
-            f"mechanism {kind} releases class sums, got summariser {summariser}; set release.summariser=sums",
-        )
+        message = f"mechanism {kind} releases class sums, got summariser {summariser}; set release.summariser=sums"
+        yield traits.is_accumulating and not hides_counts, message
     if config.train.is_private:
         for violated, reason in _dp_training_rules(config):
             yield violated, f"train.privacy={config.train.privacy} {reason}"

@@ -91,7 +91,20 @@ def load_clients(
         split = read_split(Path(section.manifest).expanduser())
         split.check(benchmark)
     else:
-        split = split_benchmark(benchmark, _split_config(section), streams)
+        own = benchmark_loader(section.kind).split_config
+        split_config = dataclasses.replace(
+            own,
+            test_fraction=section.test_fraction or own.test_fraction,
+            train_fraction=section.train_fraction or own.train_fraction,
+            validation_fraction=section.validation_fraction,
+            skew=section.skew or own.skew,
+            concentration=section.concentration,
+            clients=section.clients or own.clients,
+            per_domain=section.per_domain,
+            minimum=section.minimum,
+            test=section.test,
+        )
+        split = split_benchmark(benchmark, split_config, streams)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
         check_known(_SCHEDULED_CLIENT, config.participation.schedule, positions)
@@ -166,23 +179,6 @@ def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress:
     benchmark = quickstart.load_quickstart(section.samples)
     names = section.domains or quickstart.DOMAIN_NAMES
     return dataclasses.replace(benchmark, domains=tuple(each for each in benchmark.domains if each.name in names))
-
-
-def _split_config(section: BenchmarkSection) -> SplitConfig:
-    """The benchmark's own split, with the changes of the config."""
-    own = benchmark_loader(section.kind).split_config
-    return dataclasses.replace(
-        own,
-        test_fraction=section.test_fraction or own.test_fraction,
-        train_fraction=section.train_fraction or own.train_fraction,
-        validation_fraction=section.validation_fraction,
-        skew=section.skew or own.skew,
-        concentration=section.concentration,
-        clients=section.clients or own.clients,
-        per_domain=section.per_domain,
-        minimum=section.minimum,
-        test=section.test,
-    )
 
 
 def model_spec_for(config: RunConfig, position: int) -> zoo.ModelSpec:

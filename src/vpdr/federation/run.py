@@ -90,11 +90,7 @@ class RunResult:
 def run_federation(
     config: RunConfig, out: Path, *, resume: bool = False, options: RunOptions | None = None
 ) -> RunResult:
-    """Run a config into a directory; with `resume` from the checkpoint in it, bit for bit.
-
-    Raises:
-        InvalidInput: `out` holds a run already and `resume` is False, or holds a run of another config.
-    """
+    """Run a config into a directory that holds no run yet; with `resume` from the checkpoint in it, bit for bit."""
     options = options or RunOptions()
     run_dir = RunDir(out)
     if resume and run_dir.record_path.exists():
@@ -157,11 +153,8 @@ def _read_finished(config: RunConfig, run_dir: RunDir, options: RunOptions) -> d
     return record
 
 
-_CHECKPOINT_KEYS = {"identity", "done", "memory", "rounds", "clients", "wall_seconds"}
-
-
 def _restore(federation: Federation, saved: Mapping[str, Any], observers: Sequence[RunObserver]) -> RunState:
-    unobserved = set(saved) - _CHECKPOINT_KEYS
+    unobserved = set(saved) - {"identity", "done", "memory", "rounds", "clients", "wall_seconds"}
     for observer in observers:
         unobserved -= set(observer.state_dict())
         observer.load_state_dict(saved)

@@ -29,11 +29,7 @@ class PooledUploads:
 
 
 def pool_uploads(uploads: Sequence[Prototypes], context: ServerContext) -> PooledUploads:
-    """Validate the uploads and concatenate them, in double precision and in the given order.
-
-    Raises:
-        InvalidInput: an upload or the weights do not fit the context, or hold NaN or infinity.
-    """
+    """The uploads in double precision and in the given order; InvalidInput where they do not fit the context."""
     if context.weights.shape != (len(uploads), context.classes):
         shape = list(context.weights.shape)
         raise InvalidInput(f"expected weights of shape [{len(uploads)}, {context.classes}], got {shape}")
@@ -97,9 +93,8 @@ def _rows_by_client_and_class(pooled: PooledUploads, classes: int) -> Int[Tensor
     """Which row of the uploads a client sent for a class; None if the clients' labels differ.
 
     Rows come by client, then by class, then by cluster of the class. Each cluster of a client counts as a
-    client of its own. Clusters start from the same centres and then follow the samples of their client, so
-    the same cluster index of two clients may mean different groups of samples: they have only the class in
-    common.
+    client of its own: clusters follow the samples of their client, so the same cluster index of two clients
+    may mean different groups of samples, which have only the class in common.
     """
     sizes = pooled.upload_index.unique(return_counts=True)[1]
     if len(sizes.unique()) != 1 or int(sizes[0]) < classes:

@@ -104,7 +104,5 @@ class FedPcl(base.Framework[FedPclBroadcast]):
         return {**base.prototypes_to_arrays(sets), "owners": broadcast.client_index}
 
     def unpack(self, arrays: Mapping[str, Tensor]) -> FedPclBroadcast:
-        global_prototypes, client_prototypes = (
-            base.prototypes_from_arrays(prefix, arrays) for prefix in ("global", "members")
-        )
-        return FedPclBroadcast(global_prototypes, client_prototypes, arrays["owners"])
+        global_set, client_sets = (base.prototypes_from_arrays(prefix, arrays) for prefix in ("global", "members"))
+        return FedPclBroadcast(global_set, client_sets, arrays["owners"])

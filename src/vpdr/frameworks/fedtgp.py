@@ -56,7 +56,9 @@ class FedTgp(SinglePrototypeSet):
             for _ in range(self.epochs):
                 for rows in training.shuffled_batches(len(prototypes.labels), self.batch, rng):
                     labels = prototypes.labels[rows]
-                    distances = euclidean_distances(prototypes.vectors[rows], _generate_prototypes(generator))
+                    distances = euclidean_distances(
+                        prototypes.vectors[rows], training.two_layers(generator, generator["embedding"])
+                    )
                     distances = distances + margin * nn.functional.one_hot(labels, context.classes)
                     loss = nn.functional.cross_entropy(-distances, labels)
                     gradients = torch.autograd.grad(loss, list(generator.values()))
@@ -65,18 +67,12 @@ class FedTgp(SinglePrototypeSet):
                             value.sub_(gradient, alpha=self.server_lr)
         generator, uploaded = training.detached(generator), state["seen"].index_fill(0, prototypes.labels, True)
         labels = uploaded.nonzero()[:, 0]
-        generated = Prototypes(_generate_prototypes(generator)[labels], labels)
+        generated = Prototypes(training.two_layers(generator, generator["embedding"])[labels], labels)
         new_state = {"generator": generator, "seen": uploaded}
         return aggregation.with_reliability(generated, denoised.class_prototypes), new_state
 
     def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
         return {"task": training.cross_entropy(batch), "align": self.weight * training.alignment_loss(batch, broadcast)}
-
-
-def _generate_prototypes(generator: training.Parameters) -> Float[Tensor, "c d"]:
-    """One prototype for each class, uploaded or not."""
-    hidden = nn.functional.linear(generator["embedding"], generator["hidden.weight"], generator["hidden.bias"]).relu()
-    return nn.functional.linear(hidden, generator["out.weight"], generator["out.bias"])
 
 
 def euclidean_distances(points: Float[Tensor, "p d"], targets: Float[Tensor, "c d"]) -> Float[Tensor, "p c"]:

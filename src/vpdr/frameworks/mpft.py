@@ -87,11 +87,7 @@ class Mpft(base.Framework[MpftBroadcast]):
         model["up"] = torch.zeros(context.dim, width)
         model |= training.init_linear("hidden", (self.hidden, context.dim), rng)
         model |= training.init_linear("out", (context.classes, self.hidden), rng)
-        return {"model": model, "optimiser": self._optimiser.init_state(model)}
-
-    @property
-    def _optimiser(self) -> AdamW:
-        return AdamW(lr=self.server_lr, weight_decay=self.server_decay)
+        return {"model": model, "optimiser": AdamW.init_state(model)}
 
     def aggregate(
         self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
@@ -117,6 +113,7 @@ class Mpft(base.Framework[MpftBroadcast]):
     ) -> base.FrameworkState:
         rng = context.streams.generator("mpft/train", round=context.round)
         model, optimiser_state = state["model"], state["optimiser"]
+        optimiser = AdamW(lr=self.server_lr, weight_decay=self.server_decay)
         trained = training.with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
         for _ in range(self.epochs):
             for rows in training.shuffled_batches(len(prototypes.labels), self.batch, rng):
@@ -125,8 +122,10 @@ class Mpft(base.Framework[MpftBroadcast]):
                     mask = training.dropout_mask((len(rows), len(trained["down"])), self.dropout, rng)
                     features = apply_adapter(trained, features, mask)
                 mask = training.dropout_mask((len(rows), len(trained["hidden.weight"])), self.dropout, rng)
-                loss = nn.functional.cross_entropy(head_logits(trained, features, mask), prototypes.labels[rows])
-                optimiser_state = self._optimiser.step(trained, loss, optimiser_state)
+                loss = nn.functional.cross_entropy(
+                    training.two_layers(trained, features, mask), prototypes.labels[rows]
+                )
+                optimiser_state = optimiser.step(trained, loss, optimiser_state)
         return {"model": {**model, **training.detached(trained)}, "optimiser": optimiser_state}
 
     def losses(self, batch: TrainBatch, broadcast: MpftBroadcast) -> Losses:
@@ -135,7 +134,7 @@ class Mpft(base.Framework[MpftBroadcast]):
         if not model:
             return {"task": training.cross_entropy(batch), "distil": training.zero_loss(batch)}
         with torch.no_grad():
-            teacher_logits = head_logits(model, apply_adapter(model, batch.frozen_features))
+            teacher_logits = training.two_layers(model, apply_adapter(model, batch.frozen_features))
             teacher = (teacher_logits / self.temperature).log_softmax(dim=1)
         student = (batch.logits / self.temperature).log_softmax(dim=1)
         divergence = (teacher.exp() * (teacher - student)).sum(dim=1)
@@ -149,7 +148,7 @@ class Mpft(base.Framework[MpftBroadcast]):
         self, frozen_features: Float[Tensor, "b d"], broadcast: MpftBroadcast
     ) -> Float[Tensor, "b c"] | None:
         model = broadcast.parameters
-        return head_logits(model, apply_adapter(model, frozen_features)) if model else None
+        return training.two_layers(model, apply_adapter(model, frozen_features)) if model else None
 
     def pack(self, broadcast: MpftBroadcast) -> dict[str, Tensor]:
         return dict(broadcast.parameters)
@@ -183,12 +182,6 @@ def apply_adapter(
     """The residual adapter, row by row; the mask is dropout in training."""
     down, up = (model[name].to(features) for name in _ADAPTER_PARAMETERS)
     return features + nn.functional.linear(nn.functional.linear(features, down).relu() * mask, up)
-
-
-def head_logits(model: Parameters, features: Float[Tensor, "b d"], mask: Tensor | float = 1.0) -> Float[Tensor, "b c"]:
-    """The head on adapter features; the mask is dropout in training."""
-    hidden = nn.functional.linear(features, model["hidden.weight"], model["hidden.bias"]).relu() * mask
-    return nn.functional.linear(hidden, model["out.weight"], model["out.bias"])
 
 
 def _to_adapter_space(upload: Prototypes, model: Parameters) -> Prototypes:

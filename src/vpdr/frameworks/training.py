@@ -118,6 +118,12 @@ def dropout_mask(shape: tuple[int, ...], rate: float, rng: torch.Generator) -> T
     return (torch.rand(shape, generator=rng) >= rate) / (1 - rate)
 
 
+def two_layers(model: Parameters, inputs: Float[Tensor, "b d"], mask: Tensor | float = 1.0) -> Float[Tensor, "b c"]:
+    """The layers `hidden` and `out` with a ReLU between them; the mask is dropout in training."""
+    hidden = nn.functional.linear(inputs, model["hidden.weight"], model["hidden.bias"]).relu() * mask
+    return nn.functional.linear(hidden, model["out.weight"], model["out.bias"])
+
+
 def with_grad(parameters: Parameters) -> Parameters:
     """A copy of the parameters that records gradients."""
     return {name: value.clone().requires_grad_() for name, value in parameters.items()}
@@ -135,7 +141,8 @@ class AdamW:
     lr: float
     weight_decay: float
 
-    def init_state(self, parameters: Parameters) -> FrameworkState:
+    @staticmethod
+    def init_state(parameters: Parameters) -> FrameworkState:
         """The state before the first step: both moments are zero."""
         zeros = {name: torch.zeros_like(value) for name, value in parameters.items()}
         return {"steps": 0, "first": zeros, "second": {name: value.clone() for name, value in zeros.items()}}

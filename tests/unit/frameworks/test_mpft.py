@@ -10,7 +10,8 @@ import torch
 from tests.unit.frameworks.framework_cases import CLASSES, DIM, now, rng, rounds, serve, step, upload
 from vpdr.errors import InvalidInput
 from vpdr.frameworks import Mpft
-from vpdr.frameworks.mpft import apply_adapter, head_logits
+from vpdr.frameworks.mpft import apply_adapter
+from vpdr.frameworks.training import two_layers
 from vpdr.prototypes import ClassMeans, KMeansClusters
 from vpdr.types import Prototypes
 
@@ -73,7 +74,7 @@ def test_the_mpft_server_learns_to_classify_its_uploads():
     framework = Mpft(hidden=64, epochs=80, weight=1.0)
     teacher = serve(framework, uploads)
     model = teacher.parameters
-    assert head_logits(model, apply_adapter(model, uploads[0].vectors)).argmax(1).tolist() == [0, 1, 2, 3]
+    assert two_layers(model, apply_adapter(model, uploads[0].vectors)).argmax(1).tolist() == [0, 1, 2, 3]
 
 
 def test_mpft_can_take_several_prototypes_per_class():
