@@ -26,7 +26,6 @@ from vpdr.types import Prototypes
 
 UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"
 NOT_RELEASED = "not released"
-_SHEET_GAP = 2  # pixels between two images of a contact sheet
 _ENCODER_DESCRIPTIONS = {str(kind): f"{kind} encoder" for kind in EncoderKind} | {
     str(EncoderKind.DP_TRAINED): "personal encoder (its private training is part of the epsilon)"
 }
@@ -350,7 +349,7 @@ class ReconstructionStore:
                 clients.append((stored["labels"], stored["inputs"]))
         classes = sorted({int(label) for client_labels, _ in clients for label in client_labels})
         side = clients[0][1].shape[1]
-        step = side + _SHEET_GAP
+        step = side + 2  # pixels between two images
         sheet = np.full((len(clients) * step, len(classes) * step, 3), 255, dtype=np.uint8)
         for row, (client_labels, client_images) in enumerate(clients):
             for label, image in zip(client_labels, client_images, strict=True):

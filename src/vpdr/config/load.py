@@ -16,8 +16,6 @@ from vpdr.config.rules import benchmark_names
 from vpdr.errors import InvalidInput
 from vpdr.validation import check_known, deep_merge, suggestion
 
-_DIR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodConfig:
@@ -141,7 +139,7 @@ def check_top_level(content: Mapping[str, Any]) -> Mapping[str, Any]:
             raise InvalidInput(f"methods must be a list of names, got {name!r} among them")
     for key in ("scenarios", "custom_methods"):
         for name, table in content.get(key, {}).items():
-            if not _DIR_NAME.fullmatch(name):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
                 raise InvalidInput(f"{key}: {name!r} names a folder; use letters, digits, '.', '_' and '-'")
             if not isinstance(table, Mapping) or not all(isinstance(part, Mapping) for part in table.values()):
                 raise InvalidInput(f"[{key}.{name}] must hold tables of settings, got {table!r}")

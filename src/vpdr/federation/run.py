@@ -170,7 +170,6 @@ def _restore(federation: Federation, saved: Mapping[str, Any], observers: Sequen
 
 
 IGNORE_CTRL_C = (signal.SIGINT, signal.SIG_IGN)  # in workers: the parent stops a comparison between two runs
-WORKER_DIED = "its process died twice, the second time alone; memory may not suffice for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +232,9 @@ def sweep(
             raise InvalidInput("a worker process died, as where memory runs out; try fewer --jobs")
         for job in lost:  # one of them may have killed its process and, with it, the others
             if (yield from _run_parallel([job], 1, run_job, stop)):
-                yield JobResult(job, None, WORKER_DIED)
+                yield JobResult(
+                    job, None, "its process died twice, the second time alone; memory may not suffice for it"
+                )
 
 
 def _run_parallel(

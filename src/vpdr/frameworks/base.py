@@ -15,11 +15,10 @@ from vpdr.types import Losses, Prototypes, Summary, TrainBatch
 
 Broadcast = TypeVar("Broadcast")
 
+# Server state between rounds: tensors, numbers and nested dicts of them. It is saved in checkpoints.
 FrameworkState: TypeAlias = dict[str, Any]
-"""Server state between rounds: tensors, numbers and nested dicts of them. It is saved in checkpoints."""
-
+# A differentiable map of frozen features to features of the same dimension, row by row.
 FeatureMap: TypeAlias = Callable[[Float[Tensor, "n d"]], Float[Tensor, "n d"]]
-"""A differentiable map of frozen features to features of the same dimension, row by row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
