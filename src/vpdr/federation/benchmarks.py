@@ -14,20 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+import vpdr.data.benchmark as data
 from vpdr.client import Samples, Shard
-from vpdr.config import BenchmarkSection, RunConfig
-from vpdr.config.rules import SYNTHETIC_BENCHMARKS
+from vpdr.config import BenchmarkSection, RunConfig, rules
 from vpdr.data import BENCHMARK_SPECS, quickstart
-from vpdr.data.benchmark import (
-    Benchmark,
-    ImageDomain,
-    Split,
-    SplitConfig,
-    TextDomain,
-    partition_domain,
-    read_split,
-    split_benchmark,
-)
 from vpdr.data.images import ImageInputs
 from vpdr.data.spec import BenchmarkSpec
 from vpdr.encoder import personal, zoo
@@ -55,7 +45,7 @@ class ClientSetups:
 
     clients: dict[str, ClientSetup]
     classes: int
-    split: Split | None = None  # None: synthetic data, which are made for each client
+    split: data.Split | None = None  # None: synthetic data, which are made for each client
 
 
 def load_clients(
@@ -67,18 +57,18 @@ def load_clients(
     of each among all clients decides its architecture.
     """
     section = config.benchmark
-    if section.kind in SYNTHETIC_BENCHMARKS and positions is None:
+    if section.kind in rules.SYNTHETIC_BENCHMARKS and positions is None:
         return _make_synthetic_clients(config, streams)
 
     @cache
-    def encode(spec: zoo.ModelSpec) -> tuple[Benchmark, personal.FrozenEncoder, Samples]:
+    def encode(spec: zoo.ModelSpec) -> tuple[data.Benchmark, personal.FrozenEncoder, Samples]:
         """The whole benchmark by one architecture; equal shapes give equal projections."""
         model, backbone = config.model, backbone_for(config, spec.backbone)
         info, rng = zoo.BACKBONES[spec.backbone].info, streams.generator("projection")
         projection = personal.projection_for(info, spec.projection, model.dim, rng=rng, scale=model.projection_scale)
-        data = (section.kind, section.root, section.samples, tuple(section.domains), backbone.pixels)
+        key = (section.kind, section.root, section.samples, tuple(section.domains), backbone.pixels)
         keep_inputs = personal.PLACEMENTS[model.adapters] is not None
-        pooled = pooled_features(FeatureKey(section, data, backbone, keep_inputs, progress))
+        pooled = pooled_features(FeatureKey(section, key, backbone, keep_inputs, progress))
         inputs = pooled.inputs
         if inputs is None and projection.trained_by_clients:
             inputs = FeatureInputs(pooled.features)
@@ -88,7 +78,7 @@ def load_clients(
 
     benchmark = encode(model_spec_for(config, min(positions.values()) if positions else 0))[0]
     if section.manifest:
-        split = read_split(Path(section.manifest).expanduser())
+        split = data.read_split(Path(section.manifest).expanduser())
         split.check(benchmark)
     else:
         own = benchmark_loader(section.kind).split_config
@@ -104,7 +94,7 @@ def load_clients(
             minimum=section.minimum,
             test=section.test,
         )
-        split = split_benchmark(benchmark, split_config, streams)
+        split = data.split_benchmark(benchmark, split_config, streams)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
         check_known(_SCHEDULED_CLIENT, config.participation.schedule, positions)
@@ -129,8 +119,8 @@ def _make_synthetic_clients(config: RunConfig, streams: Streams) -> ClientSetups
     for position, blob in enumerate(blobs):
         name, train = f"client-{position:03d}", Samples(blob.train_x, blob.train_y)
         if section.skew == "label":
-            rule = SplitConfig(skew="label", concentration=section.concentration, minimum=section.minimum)
-            rows = partition_domain(train.labels.numpy(), rule, streams.generator("skew", client=name))[0]
+            rule = data.SplitConfig(skew="label", concentration=section.concentration, minimum=section.minimum)
+            rows = data.partition_domain(train.labels.numpy(), rule, streams.generator("skew", client=name))[0]
             train = train.take(torch.from_numpy(rows))
         shard = Shard(train, Samples(blob.test_x, blob.test_y))
         clients[name] = ClientSetup(shard=shard, model_spec=model_spec_for(config, position))
@@ -142,8 +132,8 @@ def _make_synthetic_clients(config: RunConfig, streams: Streams) -> ClientSetups
 class BenchmarkLoader:
     """How one kind of benchmark is loaded and split."""
 
-    load: Callable[[BenchmarkSection, int, ProgressCallback], Benchmark]
-    split_config: SplitConfig
+    load: Callable[[BenchmarkSection, int, ProgressCallback], data.Benchmark]
+    split_config: data.SplitConfig
     allow_flip: bool = False  # whether a mirrored image still belongs to its class
     pixels: int = 0  # 0: the backbone's own
 
@@ -151,7 +141,7 @@ class BenchmarkLoader:
 def benchmark_loader(kind: str) -> BenchmarkLoader:
     """The loader of an embedded benchmark or of a registered one."""
     if kind not in BENCHMARK_SPECS:
-        split_config, pixels = SplitConfig(test_fraction=0.25), quickstart.BACKBONE_PIXELS
+        split_config, pixels = data.SplitConfig(test_fraction=0.25), quickstart.BACKBONE_PIXELS
         return BenchmarkLoader(load=_load_quickstart_domains, split_config=split_config, pixels=pixels)
     spec = BENCHMARK_SPECS[kind]
     load = partial(_load_from_disk, spec)
@@ -160,7 +150,7 @@ def benchmark_loader(kind: str) -> BenchmarkLoader:
 
 def _load_from_disk(
     spec: BenchmarkSpec, section: BenchmarkSection, pixels: int, progress: ProgressCallback
-) -> Benchmark:
+) -> data.Benchmark:
     if not section.root:
         raise InvalidInput(
             f"benchmark {spec.name} needs its data, got no folder; give --data {spec.name}=DIR "
@@ -174,7 +164,7 @@ def _load_from_disk(
     return spec.load(Path(section.root), pixels=pixels or 224, progress=report, domains=domains)
 
 
-def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress: ProgressCallback) -> Benchmark:
+def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress: ProgressCallback) -> data.Benchmark:
     check_known("domain of quickstart", section.domains, quickstart.DOMAIN_NAMES)
     benchmark = quickstart.load_quickstart(section.samples)
     names = section.domains or quickstart.DOMAIN_NAMES
@@ -210,7 +200,7 @@ class FeatureKey:
     """All that pooled features depend on; the fields that are not compared follow from it."""
 
     section: BenchmarkSection = field(compare=False)
-    data: tuple[str, str, int, tuple[str, ...], int]
+    key: tuple[str, str, int, tuple[str, ...], int]
     backbone: Backbone
     keep_inputs: bool  # whether encoders train inside the backbone and need the samples themselves
     progress: ProgressCallback = field(compare=False)
@@ -220,7 +210,7 @@ class FeatureKey:
 class PooledFeatures:
     """The features of a benchmark by one backbone, domain after domain."""
 
-    benchmark: Benchmark
+    benchmark: data.Benchmark
     features: Float[Tensor, "n p"]
     inputs: Inputs | None
 
@@ -230,7 +220,7 @@ def pooled_features(key: FeatureKey) -> PooledFeatures:
     """The features, from the cache on disk if they are there."""
     backbone, progress, loader = key.backbone, key.progress, benchmark_loader(key.section.kind)
     benchmark = loader.load(key.section, backbone.pixels, progress)
-    modality = "text" if isinstance(benchmark.domains[0], TextDomain) else "image"
+    modality = "text" if isinstance(benchmark.domains[0], data.TextDomain) else "image"
     if modality != backbone.modality:
         names = [name for name, entry in zoo.BACKBONES.items() if entry.info.modality == modality]
         raise InvalidInput(
@@ -250,8 +240,8 @@ def pooled_features(key: FeatureKey) -> PooledFeatures:
 
         if inputs is not None:
             raw: object = inputs.take(torch.arange(start, start + len(domain)))
-        elif isinstance(domain, ImageDomain | TextDomain):
-            raw = domain.images if isinstance(domain, ImageDomain) else domain.texts
+        elif isinstance(domain, data.ImageDomain | data.TextDomain):
+            raw = domain.images if isinstance(domain, data.ImageDomain) else domain.texts
         else:
             raise InvalidInput(f"domain {domain.name} has labels only; load it with its samples")
         features.append(cached_pooled_features(backbone, raw, progress=report))
