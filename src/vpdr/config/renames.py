@@ -1,8 +1,4 @@
-"""Settings that were renamed: old names and values are read for one more version, with a hint.
-
-Hints are logged by the logger `vpdr.config`, which prints them on stderr unless the application configures
-logging.
-"""
+"""Settings that were renamed: old names and values are read for one more version, with a hint."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -10,7 +6,7 @@ from typing import Any
 
 from vpdr.errors import InvalidInput
 
-logger = logging.getLogger("vpdr.config")
+logger = logging.getLogger("vpdr.config")  # prints hints on stderr unless the application configures logging
 
 RENAMED_SETTINGS = {
     "framework.fedpcl.absent": "framework.fedpcl.missing_class_rule",

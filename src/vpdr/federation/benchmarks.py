@@ -1,8 +1,4 @@
-"""From a config to each client's data: loading, frozen features, and the split among clients.
-
-Features of the frozen backbone are computed once and shared by all runs of a process and, through a cache on
-disk, by later ones.
-"""
+"""From a config to each client's data: loading, frozen features, and the split among clients."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
