@@ -8,13 +8,13 @@ Mechanisms, ledgers and DCR work on plain arrays and in your own training loop. 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vpdr.errors import InvalidInput, VpdrError
 from vpdr.mechanisms import MECHANISMS, Igpp, NoPrivacy, Rapp, ReleaseProjection, SelectionConfig, Vpp
 from vpdr.mechanisms.base import ReleaseContext, SeededNoise, SystemNoise
 from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, GuaranteeLevel, Ledger, LedgerFile, Receipt
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
 from vpdr.registry import Registry
 from vpdr.types import Prototypes, Release
+from vpdr.validation import InvalidInput, VpdrError
 
 if TYPE_CHECKING:
     from vpdr.api import attack, audit, compare, load_config, run, run_experiment

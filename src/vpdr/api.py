@@ -13,7 +13,6 @@ from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_fi
 from vpdr.audits import AuditConfig, AuditOptions, AuditResult, request_from_options, request_from_run
 from vpdr.audits import audit as audit_target
 from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load_experiment
-from vpdr.errors import InvalidInput
 from vpdr.federation import JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
 from vpdr.federation.run import make_jobs, run_federation, sweep
 from vpdr.io import json_bytes, write_atomically
@@ -22,6 +21,7 @@ from vpdr.records import RunDir, finished_record
 from vpdr.report.html import write_attack_figures, write_comparison_report, write_run_report
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
+from vpdr.validation import InvalidInput
 
 
 def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:

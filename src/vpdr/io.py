@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 _DIGEST_SIZE = hashlib.sha256().digest_size
 

@@ -17,12 +17,12 @@ from jaxtyping import Int
 
 from vpdr.config import RunConfig, renames, rules
 from vpdr.data.benchmark import Split, write_split
-from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
 from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin
 from vpdr.privacy.accountants import event_to_dict
 from vpdr.privacy.ledger import FileBackedLedger, encode_ledger
 from vpdr.types import Prototypes
+from vpdr.validation import DamagedFile, InvalidInput
 
 UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"
 NOT_RELEASED = "not released"

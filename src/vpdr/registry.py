@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import TypeVar
 
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.errors import VpdrError
 from vpdr.privacy import Ledger, LedgerFile, Receipt
+from vpdr.validation import VpdrError
 
 Losses: TypeAlias = Mapping[str, Float[Tensor, ""]]
 MechanismState: TypeAlias = Mapping[str, Tensor]

@@ -1,13 +1,36 @@
-"""Checks of settings, each with a one-line error that names the setting."""
+"""Errors that a user can fix, and checks of settings that raise them.
+
+Each has a one-line message: what was expected, what came, what to do.
+"""
 
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from vpdr.errors import InvalidInput
-
+MAX_ERROR_LENGTH = 300  # characters of the message of a foreign error
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+class VpdrError(Exception):
+    """The base of all errors that the command line shows without a traceback."""
+
+
+class InvalidInput(VpdrError, ValueError):
+    """A value that cannot be used as it is."""
+
+
+class DamagedFile(VpdrError):
+    """A file that exists but cannot be trusted; it is never treated as empty."""
+
+
+def format_error(error: Exception) -> str:
+    """The error on one line; an error that is not a `VpdrError` is prefixed by its class."""
+    text = " ".join(str(error).split())
+    if isinstance(error, VpdrError):
+        return text
+    kind = type(error).__name__
+    return f"{kind}: {text[:MAX_ERROR_LENGTH]}" if text else kind
 
 
 def positive(**settings: float) -> None:

@@ -24,10 +24,10 @@ from tests.unit.frameworks.framework_cases import (
     upload,
     uploads_of,
 )
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import FRAMEWORKS, Framework, FrameworkState, ServerContext
 from vpdr.privacy import EncoderKind
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput
 
 
 def is_plain(value) -> bool:

@@ -24,11 +24,11 @@ from vpdr import (
     SelectionConfig,
     Vpp,
 )
-from vpdr.errors import InvalidInput, VpdrError
 from vpdr.mechanisms import MECHANISMS, Mechanism, ReleaseProjection
 from vpdr.privacy import EncoderKind, GuaranteeLevel, NotPrivateEvent
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput, VpdrError
 
 
 def release_context(round: int = 1, **settings: object) -> ReleaseContext:

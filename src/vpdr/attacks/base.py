@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from vpdr.attacks.spaces import InputSpace
-from vpdr.errors import InvalidInput
 from vpdr.federation import RoundUploads
 from vpdr.records import ReconstructionStore
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
-from vpdr.validation import at_least, one_of
+from vpdr.validation import InvalidInput, at_least, one_of
 
 ADVERSARY_ENCODERS = ("client", "initial")
 

@@ -17,12 +17,12 @@ from vpdr.attacks.membership import MembershipAttack
 from vpdr.attacks.spaces import attack_input_space
 from vpdr.client import Client
 from vpdr.config import RunConfig
-from vpdr.errors import InvalidInput
 from vpdr.federation import Callbacks, Federation, RoundUploads, build, simulate
 from vpdr.privacy import NoiseOrigin
 from vpdr.records import ReconstructionStore, RunDir, UploadStore
 from vpdr.registry import Registry
 from vpdr.types import ProgressCallback, Prototypes
+from vpdr.validation import InvalidInput
 
 ATTACKS: Registry[Callable[[AttackContext], Attack]] = Registry(
     "attack", {"mia": MembershipAttack, "fsh": FeatureInversionAttack}

@@ -17,7 +17,7 @@ from vpdr.client import Client
 from vpdr.encoder.backbone import Backbone
 from vpdr.encoder.networks import EfficientNetLite
 from vpdr.encoder.personal import BlockAdapterEncoder, FrozenEncoder, FrozenProjection, PersonalEncoder
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 InputFeatureMap = Callable[[Tensor], Tensor]  # inputs to features, differentiable
 

@@ -15,12 +15,11 @@ from vpdr.audits.target import SEARCHED_PAIR, AuditTarget, DistinguishingGame, N
 from vpdr.config import RunConfig
 from vpdr.config.load import parse_overrides, read_builtin, read_source
 from vpdr.config.rules import encoder_setting
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import SystemNoise
 from vpdr.privacy import ACCOUNTANTS, Adjacency, EncoderKind, Event, GuaranteeLevel, Ledger, LedgerFile
 from vpdr.privacy.accountants import epsilon_from_mu
 from vpdr.types import ProgressCallback, no_progress
-from vpdr.validation import at_least, deep_merge, positive
+from vpdr.validation import InvalidInput, at_least, deep_merge, positive
 
 MIN_TRIALS, MAX_TRIALS = 40, 2500  # runs of each world, if the time decides
 _PILOT_RUNS, _PILOT_SECONDS = 4, 0.2  # runs of each world for each pair; one of each where runs are slow

@@ -28,13 +28,13 @@ from vpdr.audits.auditor import AuditOptions, request_from_options
 from vpdr.audits.statistics import standardise_upload
 from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise, antipodal_canary, mislabelled_canary, pairs_for
 from vpdr.client import Samples
-from vpdr.errors import InvalidInput, VpdrError
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise
 from vpdr.mechanisms.base import clip
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput, VpdrError
 
 REPORTED_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 CLASSES, DIM, SAMPLES, CLIP_NORM, NEIGHBOUR_TRIES = 4, 8, 24, 2.0, 60  # of the sensitivities

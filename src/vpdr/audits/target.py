@@ -15,7 +15,6 @@ from torch import Tensor
 
 from vpdr.client import Client, Model, Samples, Shard
 from vpdr.config import RunConfig
-from vpdr.errors import InvalidInput
 from vpdr.federation import build, make_ledger
 from vpdr.frameworks import FrameworkState, ServerContext
 from vpdr.mechanisms import Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise
@@ -23,7 +22,7 @@ from vpdr.mechanisms.base import NoiseSource
 from vpdr.privacy import Adjacency, Event, Ledger
 from vpdr.rng import Streams
 from vpdr.types import Features, MechanismState, Prototypes
-from vpdr.validation import at_least
+from vpdr.validation import InvalidInput, at_least
 
 SEARCHED_PAIR, SEARCH_TRIES = "restless", 24  # the pair that is searched for, and how many are tried
 _CANARY_SCALE = 8.0  # norm of a canary, in clip norms

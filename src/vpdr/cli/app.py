@@ -10,7 +10,7 @@ import click
 import typer
 
 from vpdr.cli import audit, budget, data, flower, reproduce, run
-from vpdr.errors import VpdrError
+from vpdr.validation import VpdrError
 
 app = typer.Typer(
     rich_markup_mode="markdown",

@@ -12,11 +12,10 @@ from vpdr import api, audits
 from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli import output
 from vpdr.cli.output import console, print_json
-from vpdr.errors import InvalidInput
 from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, Adjacency, declared_encoder
 from vpdr.report.format import four_digits, short_number
 from vpdr.report.tables import Table, attack_notes, short_attack_table
-from vpdr.validation import check_known
+from vpdr.validation import InvalidInput, check_known
 
 IS_HOSTILE = {"honest": False, "hostile": True}  # by the value of --server
 HOSTILE_ROUNDS = 5  # each false broadcast reaches a release, and rapp makes one stage of each release

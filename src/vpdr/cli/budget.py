@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.cli.output import console, print_json
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms.calibration import CalibrationRequest, calibrate_noise
 from vpdr.mechanisms.vpp import SELECTIONS, SelectionConfig
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, LedgerFile, accountants
 from vpdr.report.format import count_noun, four_digits, join_and, short_number
 from vpdr.report.tables import Table
+from vpdr.validation import InvalidInput
 
 
 def calibrate(

@@ -10,12 +10,12 @@ import typer
 from vpdr.cli.output import SettingsOption, console, print_json
 from vpdr.cli.run import print_run
 from vpdr.config import RunConfig
-from vpdr.errors import InvalidInput
 from vpdr.federation import load_clients
 from vpdr.flower import deployment, server_app
 from vpdr.report.html import write_run_report
 from vpdr.rng import Streams
 from vpdr.types import no_progress
+from vpdr.validation import InvalidInput
 
 flower = typer.Typer(
     rich_markup_mode="markdown",

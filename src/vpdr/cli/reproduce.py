@@ -13,7 +13,6 @@ from vpdr.attacks import parse_attack_config
 from vpdr.cli import output
 from vpdr.cli.output import console, print_json
 from vpdr.cli.run import Interrupt
-from vpdr.errors import InvalidInput
 from vpdr.federation.run import Job, JobResult
 from vpdr.io import write_atomically
 from vpdr.records import RunDir
@@ -21,6 +20,7 @@ from vpdr.report.tables import Table
 from vpdr.reproduce import pages, studies, summaries
 from vpdr.reproduce.reproduction import Reproduction, ReproductionResult, count_runs, run_reproduction
 from vpdr.reproduce.run import ExecutionOptions
+from vpdr.validation import InvalidInput
 
 DEFAULT_OUT = Path("runs") / "reproduce"
 StudySummary = Mapping[str, Any]  # the content of ID.json

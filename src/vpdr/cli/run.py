@@ -16,10 +16,10 @@ from vpdr.cli import output
 from vpdr.cli.audit import print_attacks
 from vpdr.cli.output import console, print_json
 from vpdr.config import Experiment, ExperimentOptions, load_experiment
-from vpdr.errors import InvalidInput
 from vpdr.federation.run import RunOptions
 from vpdr.report.format import seeds_text
 from vpdr.report.tables import short_accuracy_table, short_comparison_table
+from vpdr.validation import InvalidInput
 
 
 def run(  # noqa: PLR0913 - one parameter per option of the command

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vpdr.encoder.personal import PersonalEncoder, seed_dropout, seeded_linear
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import FeatureMap, Framework
 from vpdr.mechanisms import DpSgdConfig, DpSgdTrainer, Mechanism, ReleaseContext
 from vpdr.mechanisms.base import NoiseSource
@@ -20,6 +19,7 @@ from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.regulariser import Regulariser, RegulariserConfig
 from vpdr.rng import Streams
 from vpdr.types import Features, Inputs, MechanismState, Prototypes, TrainBatch
+from vpdr.validation import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,19 @@ from typing import Any
 
 from vpdr.config.renames import legacy_spelling, modernise
 from vpdr.config.rules import check_config, coerce_options
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import DEFAULT_STAGE_SHARES, SelectionConfig, StageSchedule, parse_shares
 from vpdr.mechanisms.base import check_clip_norm
 from vpdr.regulariser import Dcr
-from vpdr.validation import above_0_at_most_1, at_least, at_least_0_below_1, check_known, coerce, one_of, positive
+from vpdr.validation import (
+    InvalidInput,
+    above_0_at_most_1,
+    at_least,
+    at_least_0_below_1,
+    check_known,
+    coerce,
+    one_of,
+    positive,
+)
 
 _SELECTION_DEFAULTS, _DCR_DEFAULTS = SelectionConfig(), Dcr(clip_norm=1.0)
 _DEFAULT_STAGES = ",".join(f"{100 * share:g}" for share in DEFAULT_STAGE_SHARES)

@@ -13,8 +13,7 @@ from vpdr import validation
 from vpdr.config.config import TOP_LEVEL_KEYS, RunConfig
 from vpdr.config.renames import modernise, rename_keys
 from vpdr.config.rules import benchmark_names
-from vpdr.errors import InvalidInput
-from vpdr.validation import check_known, deep_merge, suggestion
+from vpdr.validation import InvalidInput, check_known, deep_merge, suggestion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 logger = logging.getLogger("vpdr.config")  # prints hints on stderr unless the application configures logging
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from vpdr.data import BENCHMARK_SPECS
 from vpdr.encoder.personal import PLACEMENTS, PROJECTIONS
 from vpdr.encoder.zoo import BACKBONES, model_families
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import FRAMEWORKS, Framework
 from vpdr.mechanisms import MECHANISMS, MechanismTraits, SelectionConfig
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, GuaranteeLevel, SensitivityBasis
 from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser
 from vpdr.regulariser import REGULARISERS, RegulariserConfig
-from vpdr.validation import check_known, coerce
+from vpdr.validation import InvalidInput, check_known, coerce
 
 if TYPE_CHECKING:
     from vpdr.config.config import RunConfig

@@ -11,7 +11,7 @@ from vpdr.data.benchmark import SplitConfig
 from vpdr.data.image_folders import read_class_directories
 from vpdr.data.images import LabelledImages, concat_train_test, make_labelled_images
 from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_directory, find_file, read_decompressed
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 TrainTestImages = tuple[LabelledImages, LabelledImages]
 

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from vpdr.data.benchmark import Benchmark, Indices
 from vpdr.data.spec import READ_ERRORS, IssueLog, RawDomain, files_digest
-from vpdr.errors import InvalidInput
-from vpdr.validation import at_least
+from vpdr.validation import InvalidInput, at_least
 
 PADDING = 4  # pixels by which a random crop is shifted at most, as in the paper
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vpdr.data.benchmark import Benchmark, ImageDomain, numpy_generator, stratified_subset
-from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
 from vpdr.rng import Streams
+from vpdr.validation import DamagedFile, InvalidInput
 
 IMAGE_SIZE = 32
 BACKBONE_PIXELS = 96  # the size for a backbone: enough for digits, and fast on a CPU

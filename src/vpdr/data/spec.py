@@ -19,10 +19,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from vpdr.data.benchmark import Benchmark, ImageDomain, Indices, LabelledDomain, SplitConfig, TextDomain
-from vpdr.errors import InvalidInput
 from vpdr.io import atomic_writer, cache_key, default_cache_dir, write_error
 from vpdr.types import ProgressCallback, no_progress
-from vpdr.validation import one_of
+from vpdr.validation import InvalidInput, one_of
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vpdr.encoder.networks import BlockAdapters, Network
-from vpdr.errors import InvalidInput
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
 from vpdr.types import Inputs
+from vpdr.validation import InvalidInput
 
 MIN_PIXELS = 32
 MAX_TOKENS = 128  # of a text, with the first and the last special token

@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vpdr.encoder.backbone import Backbone, BackboneInfo
-from vpdr.errors import InvalidInput
-from vpdr.validation import at_least, at_least_0_below_1, one_of, positive
+from vpdr.validation import InvalidInput, at_least, at_least_0_below_1, one_of, positive
 
 
 class SeededDropout(nn.Module):

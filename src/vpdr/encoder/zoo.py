@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from vpdr.encoder import backbone, networks
-from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.registry import Registry
 from vpdr.rng import Streams
-from vpdr.validation import at_least, one_of
+from vpdr.validation import DamagedFile, InvalidInput, at_least, one_of
 
 RANDOM, HUB_PREFIX = "random", "hub:"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")

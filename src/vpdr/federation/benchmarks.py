@@ -18,10 +18,9 @@ from vpdr.data.images import ImageInputs
 from vpdr.data.spec import BenchmarkSpec
 from vpdr.encoder import personal, zoo
 from vpdr.encoder.backbone import Backbone, FeatureInputs, cached_pooled_features
-from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
 from vpdr.types import Inputs, ProgressCallback
-from vpdr.validation import check_known
+from vpdr.validation import InvalidInput, check_known
 
 _SCHEDULED_CLIENT = "client in participation.schedule"
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from vpdr.config import Experiment, RunConfig
-from vpdr.errors import InvalidInput, format_error
 from vpdr.federation.builder import Federation, build, use_file_ledgers
 from vpdr.federation.rounds import Callbacks, RoundUploads, RunState, never_stop, simulate
 from vpdr.privacy import NoiseOrigin
 from vpdr.records import RunDir, UploadStore, finished_record
 from vpdr.types import ProgressCallback, no_progress
+from vpdr.validation import InvalidInput, format_error
 
 
 @runtime_checkable

@@ -18,7 +18,6 @@ import torch
 
 from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard, evaluate_client
 from vpdr.config import BenchmarkSection, RunConfig
-from vpdr.errors import InvalidInput, VpdrError
 from vpdr.federation import benchmarks
 from vpdr.federation.builder import ClientFactory
 from vpdr.federation.rounds import PhaseTimer
@@ -28,7 +27,7 @@ from vpdr.flower.owner import NodeStore, Policy, Refusal, RefusalCode
 from vpdr.privacy.ledger import BudgetExceeded, entry_to_dict
 from vpdr.rng import Streams
 from vpdr.types import Prototypes, no_progress
-from vpdr.validation import deep_merge
+from vpdr.validation import InvalidInput, VpdrError, deep_merge
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict

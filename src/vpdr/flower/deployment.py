@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpdr.config import RunConfig
-from vpdr.errors import InvalidInput, VpdrError
 from vpdr.flower.owner import create_simulated_nodes
 from vpdr.flower.server_app import DONE_FILE, ServerConfig, load_single_config
 from vpdr.io import dump_toml, write_atomically, write_error
 from vpdr.records import read_record
+from vpdr.validation import InvalidInput, VpdrError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey

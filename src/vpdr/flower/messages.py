@@ -17,10 +17,10 @@ from torch import Tensor
 
 from vpdr.client import Client
 from vpdr.config import RunConfig
-from vpdr.errors import InvalidInput
 from vpdr.flower.owner import Refusal, RefusalCode
 from vpdr.privacy.ledger import LedgerEntry, entry_from_dict
 from vpdr.types import Prototypes, TrainBatch
+from vpdr.validation import InvalidInput
 
 if TYPE_CHECKING:
     from flwr.app import Message, RecordDict

@@ -24,14 +24,13 @@ from vpdr import privacy, validation
 from vpdr.config import RunConfig, rules
 from vpdr.data.benchmark import write_split
 from vpdr.encoder.zoo import model_families
-from vpdr.errors import DamagedFile, InvalidInput, VpdrError
 from vpdr.federation import load_clients
 from vpdr.io import dump_toml, json_safe, read_with_digest, write_atomically, write_error, write_with_digest
 from vpdr.mechanisms import MECHANISMS, NoiseAllocation
 from vpdr.privacy import Adjacency, Budget, GuaranteeLevel
 from vpdr.rng import Streams
 from vpdr.types import no_progress
-from vpdr.validation import check_known, coerce
+from vpdr.validation import DamagedFile, InvalidInput, VpdrError, check_known, coerce
 
 METRICS_LEVELS = ("nothing", "accuracy", "everything")
 ADAPTIVE_ACCOUNTANTS = ("exact", "rdp")  # valid when later noise depends on earlier releases

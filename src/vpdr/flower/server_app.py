@@ -17,7 +17,6 @@ from torch import Tensor
 
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.config.rules import make_framework
-from vpdr.errors import InvalidInput, VpdrError
 from vpdr.federation import builder
 from vpdr.federation.builder import Server
 from vpdr.flower import messages
@@ -27,7 +26,7 @@ from vpdr.io import json_bytes, write_atomically
 from vpdr.privacy.ledger import Ledger
 from vpdr.records import RunDir, finished_record
 from vpdr.types import Prototypes
-from vpdr.validation import coerce
+from vpdr.validation import InvalidInput, VpdrError, coerce
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message, RecordDict

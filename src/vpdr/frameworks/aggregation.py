@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vpdr.errors import InvalidInput
 from vpdr.frameworks.base import ServerContext
 from vpdr.frameworks.training import MIN_VARIANCE, between_class_energy, class_reliability
 from vpdr.prototypes import blup, finch, sums_by_row
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput
 
 _MIN_RELIABILITY = 1e-9
 

@@ -9,13 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import aggregation, base, training
 from vpdr.frameworks.training import AdamW, Parameters
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
-from vpdr.validation import at_least, at_least_0_below_1, positive
+from vpdr.validation import InvalidInput, at_least, at_least_0_below_1, positive
 
 _RELIABILITY_KEY = "trust"
 _ADAPTER_PARAMETERS = ("down", "up")

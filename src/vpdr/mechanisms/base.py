@@ -12,11 +12,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vpdr import privacy
-from vpdr.errors import InvalidInput
 from vpdr.privacy import Adjacency, CountVisibility, EncoderKind, GuaranteeTerms, NoiseOrigin, SensitivityBasis
 from vpdr.prototypes import ClassMeans, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
+from vpdr.validation import InvalidInput
 
 Array: TypeAlias = Tensor | np.ndarray
 MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-12, 1e12

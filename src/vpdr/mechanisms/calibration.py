@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import MECHANISMS, base, rapp
 from vpdr.mechanisms.vpp import NoiseAllocation, SelectionConfig, describe_selection
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, GaussianEvent, accountants
 from vpdr.prototypes import ClassMeans, ClassSums
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 Events = tuple[accountants.Event, ...]
 

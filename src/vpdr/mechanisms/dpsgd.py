@@ -22,14 +22,13 @@ from torch import Tensor, nn
 
 from vpdr import privacy
 from vpdr.encoder.personal import PersonalEncoder, SeededDropout
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Mechanism, NoiseSource
 from vpdr.mechanisms.igpp import Igpp
 from vpdr.mechanisms.vpp import Vpp
 from vpdr.privacy import Adjacency, EncoderKind, GaussianEvent, Ledger
 from vpdr.types import Losses, TrainBatch
-from vpdr.validation import at_least, positive
+from vpdr.validation import InvalidInput, at_least, positive
 
 GradientFn: TypeAlias = Callable[[Float[Tensor, ""]], list[Float[Tensor, "b ..."]]]
 LossFn: TypeAlias = Callable[[TrainBatch], Losses]

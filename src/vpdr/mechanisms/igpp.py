@@ -6,11 +6,11 @@ from typing import ClassVar, Self
 import torch
 
 from vpdr import privacy
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
 from vpdr.privacy import Adjacency, Budget, GaussianEvent
 from vpdr.types import MechanismState, Prototypes, Release
+from vpdr.validation import InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,13 +19,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vpdr import privacy
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, SensitivityBasis
 from vpdr.prototypes import ClassMeans, ClassSums, blup
 from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
-from vpdr.validation import at_least
+from vpdr.validation import InvalidInput, at_least
 
 _MIN_DIMS = 64  # below, classes begin to overlap
 _MAX_NOISE_RATIO = 0.2  # of the noise in a squared distance, relative to the square of a class radius

@@ -9,12 +9,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vpdr import privacy
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, PureEvent
 from vpdr.prototypes import ClassMeans
 from vpdr.types import Features, MechanismState, Release
+from vpdr.validation import InvalidInput
 
 _MIN_FLOOR = 1e-12
 _FLOOR_SHARE = 1e-3

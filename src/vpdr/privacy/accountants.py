@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from scipy.special import log_ndtr
 
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 # beyond these, squares lose digits, and no release would be either private or useful
 MIN_MULTIPLIER, MAX_MULTIPLIER = 1e-6, 1e15

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from vpdr.errors import InvalidInput
 from vpdr.privacy.accountants import Event, NotPrivateEvent
+from vpdr.validation import InvalidInput
 
 Kind = TypeVar("Kind", bound=StrEnum)
 

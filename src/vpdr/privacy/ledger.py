@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vpdr.errors import DamagedFile, InvalidInput, VpdrError
 from vpdr.io import write_atomically, write_error
 from vpdr.privacy import guarantee
 from vpdr.privacy.accountants import Budget, Event, event_from_dict, event_to_dict, get_accountant
 from vpdr.privacy.guarantee import Adjacency, ChargePurpose, EncoderKind, GuaranteeLevel, Receipt, parse_enum
+from vpdr.validation import DamagedFile, InvalidInput, VpdrError
 
 
 class BudgetExceeded(VpdrError, RuntimeError):

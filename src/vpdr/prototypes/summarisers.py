@@ -10,9 +10,9 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from vpdr.errors import InvalidInput
 from vpdr.privacy import Adjacency, SensitivityBasis
 from vpdr.types import Summary
+from vpdr.validation import InvalidInput
 
 
 class NoSensitivity(InvalidInput):

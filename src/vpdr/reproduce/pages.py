@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpdr.errors import DamagedFile, InvalidInput, VpdrError
 from vpdr.io import json_bytes, write_atomically, write_error
 from vpdr.records import RunDir, read_record, rows_as_csv
 from vpdr.report import format as fmt
@@ -18,6 +17,7 @@ from vpdr.reproduce.figures import figure_bytes
 from vpdr.reproduce.run import RUNS_DIR, TIMED_RUNS_DIR
 from vpdr.reproduce.studies import load_study, study_ids
 from vpdr.reproduce.summaries import RowData, StudySummary, framework_name, label_headings, method_label, row_labels
+from vpdr.validation import DamagedFile, InvalidInput, VpdrError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,6 @@ from itertools import product
 from pathlib import Path
 
 from vpdr.attacks import AttackFactory
-from vpdr.errors import InvalidInput
 from vpdr.federation import Job, JobResult
 from vpdr.privacy import NoiseOrigin
 from vpdr.reproduce.figures import FigureContext, draw_figure
@@ -14,6 +13,7 @@ from vpdr.reproduce.pages import study_dir, write_study_files
 from vpdr.reproduce.run import RUNS_DIR, TIMED_RUNS_DIR, ExecutionOptions, is_finished, run_study
 from vpdr.reproduce.studies import ReproduceOptions, Study, StudyCell, load_study, make_cells
 from vpdr.reproduce.summaries import StudySummary, summarise_study
+from vpdr.validation import InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vpdr.errors import VpdrError, format_error
 from vpdr.federation import Job, JobResult, build, never_stop, sweep
 from vpdr.records import RunDir, read_record
 from vpdr.reproduce.metrics import EXTRACTORS, Metrics, validation_accuracy
 from vpdr.reproduce.studies import Study, StudyCell
 from vpdr.types import ProgressCallback, no_progress
+from vpdr.validation import VpdrError, format_error
 
 RUNS_DIR = "runs"
 TIMED_RUNS_DIR = "runs-timed"  # timed runs are not shared with studies that run in parallel

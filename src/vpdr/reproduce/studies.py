@@ -22,8 +22,7 @@ from vpdr.config.load import parse_data_dirs, parse_overrides, parse_seeds, read
 from vpdr.config.rules import has_noop_regulariser, mechanism_traits, uploads_prototypes
 from vpdr.encoder.personal import PLACEMENTS
 from vpdr.encoder.zoo import BACKBONES
-from vpdr.errors import InvalidInput
-from vpdr.validation import check_known, deep_merge
+from vpdr.validation import InvalidInput, check_known, deep_merge
 
 ConfigData = Mapping[str, Any]  # nested tables, as in TOML
 SELECTION_SPLITS = ("validation", "test")

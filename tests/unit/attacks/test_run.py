@@ -20,10 +20,10 @@ from vpdr.attacks import (
     parse_attack_config,
 )
 from vpdr.config import RunConfig
-from vpdr.errors import InvalidInput
 from vpdr.federation import Callbacks, RoundUploads, RunOptions, build, run_federation, simulate
 from vpdr.records import UploadStore, read_record
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput
 
 BOTH = AttackConfig(kinds=("mia", "fsh"), likelihood_ratio=True, steps=15)
 BROADCAST = ("framework.kind=mpft", "release.encoder=broadcast")

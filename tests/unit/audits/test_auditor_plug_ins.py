@@ -11,10 +11,10 @@ import pytest
 from tests.unit.audits.audit_cases import ScaledNoise
 from vpdr.audits.selftest import CHECKS, SelfTestFailed
 from vpdr.cli import main
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig, MechanismTraits, ReleaseContext
 from vpdr.privacy import Adjacency, Receipt
 from vpdr.types import Release
+from vpdr.validation import InvalidInput
 
 OPTIONS = ("--epsilon", "8", "--rounds", "2", "--trials", "120", "--seed", "3", "--pair", "antipodal")
 

@@ -12,10 +12,10 @@ from vpdr.client import Model, Samples, Shard
 from vpdr.encoder.backbone import FeatureInputs, ImageArrayInputs
 from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, make_head, projection_for
 from vpdr.encoder.zoo import load_backbone
-from vpdr.errors import InvalidInput
 from vpdr.federation import build
 from vpdr.frameworks.local import EmptyBroadcast
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 DIM, CLASSES, STREAMS = 12, 4, Streams(0)
 

@@ -8,9 +8,9 @@ import pytest
 from vpdr.config import RunConfig, load_experiment
 from vpdr.config.load import ExperimentOptions, builtin_names, parse_seeds
 from vpdr.config.rules import guarantee_level, release_encoder
-from vpdr.errors import InvalidInput
 from vpdr.io import dump_toml
 from vpdr.privacy import EncoderKind, GuaranteeLevel
+from vpdr.validation import InvalidInput
 
 
 def config_of(source: str = "paper", *settings: str, methods: str | None = None) -> RunConfig:

@@ -6,7 +6,7 @@ import pytest
 
 from vpdr.config import RunConfig, load_experiment
 from vpdr.config.load import ExperimentOptions
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 PRESETS = {"paper": "7d56544bd772cb50", "authors": "478202ea61487323", "strict": "6c7316e39a1a6a43"}
 QUICKSTART = {

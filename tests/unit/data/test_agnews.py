@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.data.format_files import write_compressed
 from vpdr.data import BENCHMARK_SPECS
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 NEWS = BENCHMARK_SPECS["agnews"]
 ROWS = [(2, "Oil rises", "Prices, they say, rose."), (3, "A chip", 'It is "new".'), (0, "Vote", "x"), (1, "Cup", "y")]

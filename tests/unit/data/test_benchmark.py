@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vpdr.data.benchmark import Benchmark, ImageDomain
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 
 def test_a_class_without_samples_is_named():

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vpdr.data.benchmark import dirichlet_partition, skew_labels, split_train_test, stratified_subset
-from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 seeds = st.integers(0, 2**31)
 labels_of = st.lists(st.integers(0, 6), min_size=1, max_size=120).map(lambda x: np.array(x, dtype=np.int64))

@@ -20,8 +20,8 @@ from vpdr.data.benchmark import (
     split_train_test,
     stratified_subset,
 )
-from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 OFFICE = {"amazon": 958, "caltech": 1123, "dslr": 157, "webcam": 295}
 PACS = {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}

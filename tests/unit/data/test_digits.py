@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.data import format_files
 from vpdr.data import BENCHMARK_SPECS
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 DIGITS = BENCHMARK_SPECS["digits"]
 

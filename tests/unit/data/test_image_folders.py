@@ -8,8 +8,8 @@ import pytest
 from tests.unit.data.format_files import published_sizes, write_class_directories, write_image
 from vpdr.data import BENCHMARK_SPECS
 from vpdr.data.benchmark import SplitConfig, split_benchmark
-from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 OFFICE, PACS = BENCHMARK_SPECS["office_caltech"], BENCHMARK_SPECS["pacs"]
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")

@@ -5,7 +5,7 @@ import pytest
 
 from vpdr.data import quickstart
 from vpdr.data.quickstart import load_quickstart
-from vpdr.errors import DamagedFile, InvalidInput
+from vpdr.validation import DamagedFile, InvalidInput
 
 
 @pytest.fixture(scope="module")

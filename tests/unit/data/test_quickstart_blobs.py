@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from vpdr.data.quickstart import make_blobs
-from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 
 def test_blobs_have_the_requested_shapes_and_labels():

@@ -10,9 +10,9 @@ from vpdr.data import BENCHMARK_SPECS
 from vpdr.data.benchmark import SplitConfig, split_benchmark
 from vpdr.data.images import ImageArray
 from vpdr.data.spec import DomainSpec, RawDomain
-from vpdr.errors import InvalidInput
 from vpdr.registry import Registry
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 
 def read_noise(root, domain, issues):

@@ -10,8 +10,8 @@ from vpdr.cli import main
 from vpdr.data import BENCHMARK_SPECS
 from vpdr.data.benchmark import read_split, split_benchmark
 from vpdr.data.spec import DomainSpec
-from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 PACS = BENCHMARK_SPECS["pacs"]
 

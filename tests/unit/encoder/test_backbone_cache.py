@@ -6,8 +6,8 @@ import torch
 
 from vpdr.encoder.backbone import Backbone, cached_pooled_features, feature_cache_key
 from vpdr.encoder.zoo import load_backbone
-from vpdr.errors import InvalidInput
 from vpdr.io import default_cache_dir, save_arrays
+from vpdr.validation import InvalidInput
 
 
 @pytest.fixture

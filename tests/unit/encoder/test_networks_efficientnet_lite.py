@@ -6,7 +6,7 @@ from sklearn.datasets import load_sample_image
 from tests.unit.encoder.conftest import full_batch
 from vpdr.encoder.networks import SameConv
 from vpdr.encoder.zoo import load_backbone
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 PALACE, DAISY = 698, 985
 

@@ -10,7 +10,7 @@ from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_pe
 from vpdr.encoder.backbone import TokenInputs
 from vpdr.encoder.networks import TextEncoder
 from vpdr.encoder.zoo import BACKBONES, convert_state_dict, find_installed_weights, load_backbone
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 SPORT = [
     "The goalkeeper saved a penalty in the last minute of the match.",

@@ -15,7 +15,7 @@ from tests.unit.encoder.conftest import (
 )
 from vpdr.encoder.personal import AdapterConfig, LastAdapterEncoder, make_encoder, make_head, projection_for
 from vpdr.encoder.zoo import load_backbone
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 # backbone, width, classes -> adapters, total, frozen projection: as in the specification
 TABLE = [

@@ -6,8 +6,8 @@ import torch
 
 from vpdr.encoder.backbone import BackboneInfo
 from vpdr.encoder.personal import Adapter, SeededDropout, make_head, projection_for, seed_dropout
-from vpdr.errors import InvalidInput
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 
 def stream(name="x", seed=0):

@@ -2,7 +2,7 @@ import pytest
 
 from vpdr.encoder.personal import PROJECTIONS
 from vpdr.encoder.zoo import BACKBONES, family_model_spec, model_families
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 
 def test_families_match_the_paper():

@@ -10,7 +10,7 @@ import torch
 from tests.unit.encoder.conftest import random_images
 from vpdr.encoder import zoo
 from vpdr.encoder.zoo import BACKBONES, load_backbone
-from vpdr.errors import DamagedFile, InvalidInput
+from vpdr.validation import DamagedFile, InvalidInput
 
 TEXTS = ["a text", "and another"]
 

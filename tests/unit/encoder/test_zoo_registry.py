@@ -9,8 +9,8 @@ import pytest
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, random_images
 from vpdr.encoder.networks import ResNet
 from vpdr.encoder.zoo import BACKBONES, load_backbone
-from vpdr.errors import InvalidInput
 from vpdr.registry import Registry
+from vpdr.validation import InvalidInput
 
 RESNET10 = replace(BACKBONES["resnet18"], make_network=partial(ResNet, (1, 1, 1, 1)), hub_repository="")
 

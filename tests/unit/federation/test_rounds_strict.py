@@ -9,11 +9,11 @@ import torch
 from tests.unit.federation.conftest import timeless, tiny
 from tests.unit.federation.test_run_repeatability import StopAfter, record_of
 from vpdr.client import Samples, Shard
-from vpdr.errors import InvalidInput
 from vpdr.federation.builder import build
 from vpdr.federation.rounds import simulate
 from vpdr.federation.run import RunOptions, run_federation
 from vpdr.frameworks import FRAMEWORKS
+from vpdr.validation import InvalidInput
 
 SHARING = [name for name in FRAMEWORKS if name != "local"]
 

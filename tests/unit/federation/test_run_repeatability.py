@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from tests.unit.federation.conftest import timeless, tiny
-from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.federation.builder import build
 from vpdr.federation.rounds import simulate
 from vpdr.federation.run import RunOptions, run_federation
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.records import finished_record, read_record
+from vpdr.validation import DamagedFile, InvalidInput
 
 ALL = [f"framework.kind={name}" for name in FRAMEWORKS]
 VPDR = ("mechanism.kind=vpp", "regulariser.kind=dcr")

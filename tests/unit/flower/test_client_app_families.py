@@ -8,11 +8,11 @@ from tests.unit.flower.conftest import edit_policy, make_feature_store, make_req
 from tests.unit.flower.owner_cases import refusal_code
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment
 from vpdr.encoder.zoo import family_model_spec
-from vpdr.errors import InvalidInput
 from vpdr.federation import run_federation
 from vpdr.flower.client_app import handle_request, load_local_client
 from vpdr.flower.owner import DataPolicy, NodeStore, Policy, RefusalCode
 from vpdr.flower.simulation import simulate_in_process
+from vpdr.validation import InvalidInput
 
 FAMILY = ("model.family=LiteC4", "benchmark.kind=quickstart", "benchmark.samples=40", "run.rounds=1")
 

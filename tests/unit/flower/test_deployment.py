@@ -13,10 +13,10 @@ import pytest
 from tests.unit.federation.conftest import TINY, timeless
 from tests.unit.flower.conftest import tiny
 from vpdr.cli import main
-from vpdr.errors import InvalidInput
 from vpdr.flower.deployment import Deployment, Keys, ProcessFailed, ProcessGroup, free_ports, wait_for_port, write_app
 from vpdr.flower.owner import create_simulated_nodes, read_policy
 from vpdr.flower.server_app import ServerConfig, load_single_config, parse_server_config, server_app
+from vpdr.validation import InvalidInput
 
 SETTINGS = [part for setting in TINY for part in ("--set", setting)]
 

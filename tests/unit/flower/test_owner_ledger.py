@@ -7,7 +7,6 @@ import torch
 
 from tests.unit.flower.conftest import edit_policy, make_finetune_request, make_request, make_store, num_charges, tiny
 from tests.unit.flower.owner_cases import POLICY, refusal_code
-from vpdr.errors import InvalidInput
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.owner import NodeStore, RefusalCode, read_policy
 from vpdr.privacy import (
@@ -23,6 +22,7 @@ from vpdr.privacy import (
     SensitivityBasis,
 )
 from vpdr.privacy.accountants import GdpAccountant
+from vpdr.validation import InvalidInput
 
 
 def test_a_second_run_cannot_spend_the_budget_again(tmp_path: Path) -> None:

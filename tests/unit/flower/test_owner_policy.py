@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.flower.conftest import make_request, make_store, tiny
 from tests.unit.flower.owner_cases import ALLOWED_SETTINGS, POLICY
-from vpdr.errors import InvalidInput
 from vpdr.flower.client_app import handle_hello, handle_request
 from vpdr.flower.owner import NodeStore, Refusal, RefusalCode, check_config_against_policy, read_policy
+from vpdr.validation import InvalidInput
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.unit.flower.conftest import RUN, make_request, make_store, num_charges, tiny
-from vpdr.errors import DamagedFile
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.messages import RoundRequest
 from vpdr.flower.owner import MAX_SAVED_RUNS, NodeStore, Refusal, RefusalCode
+from vpdr.validation import DamagedFile
 
 
 def test_a_repeated_message_costs_nothing_and_gets_the_same_reply(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tests.unit.flower.conftest import FaultyGrid, edit_policy, make_server_config, num_charges, tiny, without_exchange
-from vpdr.errors import InvalidInput
 from vpdr.federation import run_federation
 from vpdr.flower.client_app import client_app
 from vpdr.flower.messages import compress_json, decompress_json, reply_from_message
@@ -15,6 +14,7 @@ from vpdr.flower.owner import create_simulated_nodes
 from vpdr.flower.server_app import NotEnoughClients, ServerConfig, serve
 from vpdr.flower.simulation import InProcessGrid
 from vpdr.report.html import write_run_report
+from vpdr.validation import InvalidInput
 
 
 def with_upload(reply, labels: list | None = None, **arrays: torch.Tensor):

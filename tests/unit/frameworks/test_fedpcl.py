@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from tests.unit.frameworks.framework_cases import CLASSES, DIM, cosines, own_means, serve, step, upload
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import FedPcl, PredictionInputs
 from vpdr.types import Prototypes, Summary
+from vpdr.validation import InvalidInput
 
 
 def contrast(x, table, labels, classes):

@@ -13,12 +13,12 @@ from tests.unit.frameworks.framework_cases import (
     serve,
     step,
 )
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import FedPlvm
 from vpdr.frameworks.fedplvm import mean_positive_log_prob, signed_power
 from vpdr.frameworks.training import log_positive_mass
 from vpdr.prototypes import FinchClusters
 from vpdr.types import Prototypes, TrainBatch
+from vpdr.validation import InvalidInput
 
 
 def power(s: np.ndarray) -> np.ndarray:

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from tests.unit.frameworks.framework_cases import DIM, cross_entropy, gradient, serve, step, upload
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import FedProto
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput
 
 
 def test_fedproto_by_hand():

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tests.unit.frameworks.framework_cases import CLASSES, now, rounds, upload
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import FedTgp
 from vpdr.frameworks.fedtgp import adaptive_margin, euclidean_distances
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput
 
 
 def test_the_margin_is_the_largest_of_the_smallest_gaps():

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tests.unit.frameworks.framework_cases import cluster_upload, cosines, negative_log_shares, serve, step, upload
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import Fpl
 from vpdr.frameworks.fpl import FplBroadcast
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput
 
 
 def test_fpl_by_hand():

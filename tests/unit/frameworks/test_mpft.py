@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tests.unit.frameworks.framework_cases import CLASSES, DIM, now, rng, rounds, serve, step, upload
-from vpdr.errors import InvalidInput
 from vpdr.frameworks import Mpft
 from vpdr.frameworks.mpft import apply_adapter
 from vpdr.frameworks.training import two_layers
 from vpdr.prototypes import ClassMeans, KMeansClusters
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput
 
 
 def test_the_mpft_adapter_starts_as_the_identity():

@@ -10,7 +10,6 @@ import pytest
 from tests.unit.federation.test_run_repeatability import record_of
 from tests.unit.mechanisms.dpsgd_cases import client_and_broadcast, encoder_parameters, private, seeded
 from vpdr.client import ReleaseConfig
-from vpdr.errors import InvalidInput
 from vpdr.federation import build, run_federation, simulate
 from vpdr.mechanisms.dpsgd import DpSgdConfig
 from vpdr.privacy import (
@@ -29,6 +28,7 @@ from vpdr.privacy import (
     SensitivityBasis,
 )
 from vpdr.privacy.ledger import entry_from_dict, entry_to_dict
+from vpdr.validation import InvalidInput
 
 TERMS = GuaranteeTerms(
     adjacency=Adjacency.REPLACE_SAME_LABEL,

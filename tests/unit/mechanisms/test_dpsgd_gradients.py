@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.mechanisms.dpsgd_cases import NoNoise, seeded
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms.dpsgd import SUM_SENSITIVITY, DpSgdConfig, sum_clipped_gradients
 from vpdr.privacy import Adjacency, ChargePurpose, CountVisibility, EncoderKind, GaussianEvent, GuaranteeLevel
+from vpdr.validation import InvalidInput
 
 SHAPES = ((3, 2), (4,))
 

@@ -10,9 +10,9 @@ from tests.unit.federation.conftest import TINY, timeless, tiny
 from tests.unit.federation.test_run_repeatability import StopAfter
 from tests.unit.mechanisms.dpsgd_cases import PRIVATE, private
 from vpdr.cli import main
-from vpdr.errors import InvalidInput
 from vpdr.federation import RunOptions, build, run_federation
 from vpdr.frameworks import FRAMEWORKS
+from vpdr.validation import InvalidInput
 
 REFUSALS = [
     ("release.encoder=public", "nothing is released"),

@@ -6,7 +6,7 @@ import torch
 from tests.conftest import BUDGET, CLASSES, blobs
 from tests.unit.mechanisms.rapp_cases import release_context
 from vpdr import ClassMeans, ClassSums, FinchClusters, Igpp
-from vpdr.errors import InvalidInput
+from vpdr.validation import InvalidInput
 
 
 def released(accumulate: bool, **settings: object):

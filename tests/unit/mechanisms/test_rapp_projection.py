@@ -20,12 +20,12 @@ from tests.unit.mechanisms.test_rapp_stage_sensitivity import (
     seeds,
 )
 from vpdr import Adjacency
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import ReleaseProjection
 from vpdr.mechanisms.rapp import centres_from_broadcast
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
+from vpdr.validation import InvalidInput
 
 
 def random_projection(dim: int = DIM, num_dims: int = DIM // 2, seed: int = 0) -> ReleaseProjection:

@@ -6,13 +6,13 @@ import torch
 from tests.conftest import BUDGET, CLASSES, DIM, blobs
 from tests.unit.mechanisms.rapp_cases import anchors, make_rapp, release_context
 from vpdr import Adjacency, Budget, Ledger
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import ReleaseProjection
 from vpdr.mechanisms.rapp import RappState, default_release_dim, estimate_counts
 from vpdr.privacy import CountVisibility, EncoderKind, GuaranteeLevel
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
+from vpdr.validation import InvalidInput
 
 NO_SAMPLE = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))
 CLIENTS = {

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import BUDGET
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms.rapp import DEFAULT_STAGE_SHARES, StageSchedule, parse_shares
 from vpdr.privacy import ACCOUNTANTS
+from vpdr.validation import InvalidInput
 
 
 @given(releases=st.integers(1, 40), shares=st.lists(st.floats(0.01, 10), min_size=1, max_size=8))

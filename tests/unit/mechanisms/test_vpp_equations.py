@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from vpdr import SelectionConfig, Vpp
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms import NoiseAllocation
 from vpdr.mechanisms.vpp import SELECTIONS, LaplaceSelection, anova_scores, max_selection_precision
 from vpdr.privacy import Budget
 from vpdr.types import Features
+from vpdr.validation import InvalidInput
 
 BUDGET = Budget(1.0, 1e-5)
 

@@ -6,10 +6,10 @@ import torch
 
 from tests.conftest import DIM, blobs, vpp
 from vpdr import Igpp, ReleaseContext, SystemNoise
-from vpdr.errors import InvalidInput
 from vpdr.mechanisms.vpp import NoiseAllocation, SelectionConfig, anova_scores
 from vpdr.privacy import Budget
 from vpdr.types import Features
+from vpdr.validation import InvalidInput
 
 
 @pytest.mark.parametrize("size", [1e150, 1e200, 1e308])

@@ -4,9 +4,9 @@ import mpmath
 import pytest
 
 from vpdr import Budget
-from vpdr.errors import InvalidInput
 from vpdr.privacy import ACCOUNTANTS, GaussianEvent, PureEvent
 from vpdr.privacy.accountants import RepeatedEvent, event_from_dict
+from vpdr.validation import InvalidInput
 
 EXACT, JOINT = ACCOUNTANTS["exact"], ACCOUNTANTS["joint"]
 

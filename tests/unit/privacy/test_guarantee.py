@@ -4,9 +4,9 @@ import pytest
 
 from tests.unit.privacy.test_ledger import BUDGET
 from vpdr import Adjacency, EncoderKind, Ledger
-from vpdr.errors import InvalidInput
 from vpdr.privacy import GaussianEvent, GuaranteeLevel, GuaranteeTerms, Receipt
 from vpdr.privacy.guarantee import declared_encoder
+from vpdr.validation import InvalidInput
 
 
 def test_terms_are_read_from_text() -> None:

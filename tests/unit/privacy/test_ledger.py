@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from vpdr import Adjacency, Budget, BudgetExceeded, Ledger, LedgerFile
-from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.privacy import ACCOUNTANTS, GaussianEvent, NotPrivateEvent, PureEvent
 from vpdr.privacy.guarantee import (
     CountVisibility,
@@ -19,6 +18,7 @@ from vpdr.privacy.guarantee import (
     Receipt,
     SensitivityBasis,
 )
+from vpdr.validation import DamagedFile, InvalidInput
 
 BUDGET, ROUNDS = Budget(1.0, 1e-5), 20
 TERMS = GuaranteeTerms(

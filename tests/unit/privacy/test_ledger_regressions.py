@@ -11,10 +11,10 @@ import pytest
 
 from tests.unit.privacy.test_ledger import BUDGET, RECEIPT, TERMS, fresh
 from vpdr import Budget, Ledger, LedgerFile
-from vpdr.errors import DamagedFile, InvalidInput
 from vpdr.privacy import ACCOUNTANTS, BudgetExceeded, GaussianEvent, PureEvent, Receipt
 from vpdr.privacy.accountants import RepeatedEvent
 from vpdr.privacy.ledger import open_file_ledger
+from vpdr.validation import DamagedFile, InvalidInput
 
 EXACT, JOINT = ACCOUNTANTS["exact"], ACCOUNTANTS["joint"]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.unit.regulariser.regulariser_cases import R, batch, make_head, norms_after, rng
-from vpdr.errors import InvalidInput
 from vpdr.regulariser import Dcr, NoRegularisation, Regulariser
+from vpdr.validation import InvalidInput
 
 
 def test_settings_come_from_the_clip_norm_and_the_config():

@@ -8,13 +8,13 @@ import pytest
 
 from tests.unit.reproduce.study_cases import SMALL, SMALL_OPTIONS
 from vpdr.cli import main
-from vpdr.errors import InvalidInput
 from vpdr.federation import Job, JobResult, sweep
 from vpdr.federation import run as federation_run
 from vpdr.reproduce import run as run_module
 from vpdr.reproduce.reproduction import Reproduction
 from vpdr.reproduce.run import is_finished
 from vpdr.reproduce.studies import ReproduceOptions
+from vpdr.validation import InvalidInput
 
 SMOKE = [*SMALL_OPTIONS, "--smoke", "--seeds", "0"]
 

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from vpdr.config.load import read_builtin
-from vpdr.errors import InvalidInput
 from vpdr.reproduce.figures import FIGURES
 from vpdr.reproduce.metrics import EXTRACTORS, paper_metrics
 from vpdr.reproduce.reproduction import count_runs
@@ -18,6 +17,7 @@ from vpdr.reproduce.studies import (
     shared_settings,
     study_ids,
 )
+from vpdr.validation import InvalidInput
 
 TABLE_IDS = {
     "table1",
