@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vpdr.frameworks.base import ServerContext
-from vpdr.frameworks.training import MIN_VARIANCE, between_class_energy, class_reliability
+from vpdr.frameworks import base, training
 from vpdr.prototypes import blup, finch, sums_by_row
 from vpdr.types import Prototypes
 from vpdr.validation import InvalidInput
@@ -28,7 +27,7 @@ class PooledUploads:
     weights: Float[Tensor, " p"]
 
 
-def pool_uploads(uploads: Sequence[Prototypes], context: ServerContext) -> PooledUploads:
+def pool_uploads(uploads: Sequence[Prototypes], context: base.ServerContext) -> PooledUploads:
     """The uploads in double precision and in the given order; InvalidInput where they do not fit the context."""
     if context.weights.shape != (len(uploads), context.classes):
         shape = list(context.weights.shape)
@@ -114,7 +113,7 @@ def class_weights(prototypes: Prototypes, client_weights: Float[Tensor, " p"]) -
     """
     raw = client_weights.double()
     if prototypes.variances is not None:
-        raw = raw / prototypes.variances.double().clamp(min=MIN_VARIANCE)
+        raw = raw / prototypes.variances.double().clamp(min=training.MIN_VARIANCE)
     _, rows = prototypes.labels.unique(return_inverse=True)
     total = sums_by_row(raw[:, None], rows, len(raw))[rows, 0]
     return torch.where(total > 0, raw / torch.where(total > 0, total, 1.0), 0.0)
@@ -158,8 +157,8 @@ def with_reliability(prototypes: Prototypes, class_prototypes: Prototypes) -> Pr
     if class_prototypes.variances is None or not len(prototypes.labels):
         return to_float32_without_variances(prototypes)
     classes = int(class_prototypes.labels.max()) + 1
-    reliability = class_reliability(class_prototypes, classes).clamp(min=_MIN_RELIABILITY)
-    variances = between_class_energy(prototypes) * (1 / reliability[prototypes.labels] - 1)
+    reliability = training.class_reliability(class_prototypes, classes).clamp(min=_MIN_RELIABILITY)
+    variances = training.between_class_energy(prototypes) * (1 / reliability[prototypes.labels] - 1)
     return Prototypes(prototypes.vectors.float(), prototypes.labels, variances.float())
 
 

@@ -4,22 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vpdr.frameworks.aggregation import denoise_uploads, pool_uploads, with_reliability
-from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
-from vpdr.frameworks.training import alignment_loss, cross_entropy
+from vpdr.frameworks import aggregation, base, training
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import at_least
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedProto(SinglePrototypeSet):
+class FedProto(base.SinglePrototypeSet):
     """One global prototype for each class; every feature is aligned with that of its own class.
 
     >>> import torch
     >>> from vpdr.rng import Streams
     >>> uploads = [Prototypes(torch.full((2, 3), value), torch.tensor([0, 1])) for value in (1.0, 3.0)]
-    >>> context = ServerContext(round=1, classes=2, dim=3, streams=Streams(0), weights=torch.ones(2, 2))
+    >>> context = base.ServerContext(round=1, classes=2, dim=3, streams=Streams(0), weights=torch.ones(2, 2))
     >>> framework = FedProto(weight=0.1)
     >>> broadcast, state = framework.aggregate(uploads, framework.init_state(context), context)
     >>> broadcast.labels.tolist(), broadcast.vectors[0].tolist()
@@ -35,11 +33,12 @@ class FedProto(SinglePrototypeSet):
         at_least(0, weight=self.weight)
 
     def aggregate(
-        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
-    ) -> tuple[Prototypes, FrameworkState]:
+        self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
+    ) -> tuple[Prototypes, base.FrameworkState]:
         """The weighted average of each class over the clients that uploaded it (Eq. 3, K = 1)."""
-        averages = denoise_uploads(pool_uploads(uploads, context), context.classes).class_prototypes
-        return with_reliability(averages, averages), state
+        pooled = aggregation.pool_uploads(uploads, context)
+        averages = aggregation.denoise_uploads(pooled, context.classes).class_prototypes
+        return aggregation.with_reliability(averages, averages), state
 
     def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
-        return {"task": cross_entropy(batch), "align": self.weight * alignment_loss(batch, broadcast)}
+        return {"task": training.cross_entropy(batch), "align": self.weight * training.alignment_loss(batch, broadcast)}

@@ -8,15 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vpdr.frameworks import aggregation, training
-from vpdr.frameworks.base import FrameworkState, ServerContext, SinglePrototypeSet
+from vpdr.frameworks import aggregation, base, training
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import at_least, positive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FedTgp(SinglePrototypeSet):
+class FedTgp(base.SinglePrototypeSet):
     """A generator with one output for each class, which the server trains over all rounds."""
 
     loss_is_per_sample: ClassVar[bool] = True  # each sample is aligned with the prototype of its own label
@@ -32,7 +31,7 @@ class FedTgp(SinglePrototypeSet):
         at_least(0, weight=self.weight, epochs=self.epochs, threshold=self.threshold)
         positive(server_lr=self.server_lr, batch=self.batch)
 
-    def init_state(self, context: ServerContext) -> FrameworkState:
+    def init_state(self, context: base.ServerContext) -> base.FrameworkState:
         """A random generator, and no uploaded class."""
         rng = context.streams.generator("fedtgp/start")
         generator = {"embedding": torch.randn(context.classes, context.dim, generator=rng)}
@@ -41,8 +40,8 @@ class FedTgp(SinglePrototypeSet):
         return {"generator": generator, "seen": torch.zeros(context.classes, dtype=torch.bool)}
 
     def aggregate(
-        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
-    ) -> tuple[Prototypes, FrameworkState]:
+        self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
+    ) -> tuple[Prototypes, base.FrameworkState]:
         """Train on the uploads, then broadcast the classes that were ever uploaded (Eq. 3, K = 1).
 
         The server's loss is the cross-entropy of negative distances, with the margin added to the own class.

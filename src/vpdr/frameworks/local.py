@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from vpdr.frameworks.base import Framework, FrameworkState, ServerContext
-from vpdr.frameworks.training import cross_entropy
+from vpdr.frameworks import base, training
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 
@@ -18,7 +17,7 @@ class EmptyBroadcast:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Local(Framework[EmptyBroadcast]):
+class Local(base.Framework[EmptyBroadcast]):
     """Every client trains on its own data only."""
 
     has_uploads: ClassVar[bool] = False  # nothing leaves a client, so nothing is charged
@@ -27,12 +26,12 @@ class Local(Framework[EmptyBroadcast]):
     summariser: Summariser = ClassMeans()  # unused, since nothing is uploaded
 
     def aggregate(
-        self, uploads: Sequence[Prototypes], state: FrameworkState, context: ServerContext
-    ) -> tuple[EmptyBroadcast, FrameworkState]:
+        self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
+    ) -> tuple[EmptyBroadcast, base.FrameworkState]:
         return EmptyBroadcast(), state
 
     def losses(self, batch: TrainBatch, broadcast: EmptyBroadcast) -> Losses:
-        return {"task": cross_entropy(batch)}
+        return {"task": training.cross_entropy(batch)}
 
     def pack(self, broadcast: EmptyBroadcast) -> dict[str, Tensor]:
         return {}

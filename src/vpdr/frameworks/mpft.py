@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vpdr.frameworks import aggregation, base, training
-from vpdr.frameworks.training import AdamW, Parameters
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
@@ -25,7 +24,7 @@ _HEAD_PARAMETERS = ("hidden.weight", "hidden.bias", "out.weight", "out.bias")
 class MpftBroadcast:
     """The parameters of the server's adapter and head; none before the first upload."""
 
-    parameters: Parameters
+    parameters: training.Parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +85,7 @@ class Mpft(base.Framework[MpftBroadcast]):
         model["up"] = torch.zeros(context.dim, width)
         model |= training.init_linear("hidden", (self.hidden, context.dim), rng)
         model |= training.init_linear("out", (context.classes, self.hidden), rng)
-        return {"model": model, "optimiser": AdamW.init_state(model)}
+        return {"model": model, "optimiser": training.AdamW.init_state(model)}
 
     def aggregate(
         self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
@@ -112,7 +111,7 @@ class Mpft(base.Framework[MpftBroadcast]):
     ) -> base.FrameworkState:
         rng = context.streams.generator("mpft/train", round=context.round)
         model, optimiser_state = state["model"], state["optimiser"]
-        optimiser = AdamW(lr=self.server_lr, weight_decay=self.server_decay)
+        optimiser = training.AdamW(lr=self.server_lr, weight_decay=self.server_decay)
         trained = training.with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
         for _ in range(self.epochs):
             for rows in training.shuffled_batches(len(prototypes.labels), self.batch, rng):
@@ -176,14 +175,14 @@ class Mpft(base.Framework[MpftBroadcast]):
 
 
 def apply_adapter(
-    model: Parameters, features: Float[Tensor, "b d"], mask: Tensor | float = 1.0
+    model: training.Parameters, features: Float[Tensor, "b d"], mask: Tensor | float = 1.0
 ) -> Float[Tensor, "b d"]:
     """The residual adapter, row by row; the mask is dropout in training."""
     down, up = (model[name].to(features) for name in _ADAPTER_PARAMETERS)
     return features + nn.functional.linear(nn.functional.linear(features, down).relu() * mask, up)
 
 
-def _to_adapter_space(upload: Prototypes, model: Parameters) -> Prototypes:
+def _to_adapter_space(upload: Prototypes, model: training.Parameters) -> Prototypes:
     """An upload in the adapter's space.
 
     Where the adapter is applied here there are no variances: after a non-linear map they would be wrong.
