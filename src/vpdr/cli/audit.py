@@ -11,7 +11,6 @@ import typer
 from vpdr import api, audits
 from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli import output
-from vpdr.cli.output import console, print_json
 from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, Adjacency, declared_encoder
 from vpdr.report.format import four_digits, short_number
 from vpdr.report.tables import Table, attack_notes, short_attack_table
@@ -47,18 +46,18 @@ def attack(
         callbacks = AttackCallbacks(on_message=progress.print_line, progress=progress.update)
         content = api.attack(run, config, progress=progress.update, callbacks=callbacks)
     if as_json:
-        print_json({**content, "out": str(run)})
+        output.print_json({**content, "out": str(run)})
     elif show:
         print_attacks(content["attacks"])
-        console.print(f"results: {run / 'attacks.json'}   report: {run / 'report.html'}")
+        output.console.print(f"results: {run / 'attacks.json'}   report: {run / 'report.html'}")
 
 
 def print_attacks(attacks: Mapping[str, Any]) -> None:
     """Print one table per attack: mean and spread over rounds, chance, and the difference to chance."""
     for kind, result in attacks.items():
-        console.print(short_attack_table(kind, result).to_text(console.width))
+        output.console.print(short_attack_table(kind, result).to_text(output.console.width))
         for note in attack_notes(result):
-            console.print(f"  - {note}")
+            output.console.print(f"  - {note}")
 
 
 def run_audit(  # noqa: PLR0913 - one parameter per option of the command
@@ -135,7 +134,7 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
     result = audits.audit(request.target, request.claim, config)
     description = {**request.target.describe(), "server": server, "seed": seed}
     if as_json:
-        print_json({"audited": description, **result.to_data()})
+        output.print_json({"audited": description, **result.to_data()})
     else:
         _print_result(result, description)
     if result.refuted:
@@ -166,7 +165,7 @@ class ProgressPrinter:
 def _print_result(result: audits.AuditResult, description: dict[str, Any]) -> None:
     claim = result.claim
     independent = "" if result.depends_on_server else " (no release depends on what it says)"
-    console.print(
+    output.console.print(
         f"audit of {description['mechanism']} on {description['summariser']}, "
         f"{description['encoder']} encoder, {claim.adjacency}, {claim.releases} releases, "
         f"{description['server']} server{independent}"
@@ -187,8 +186,8 @@ def _print_result(result: audits.AuditResult, description: dict[str, Any]) -> No
         "runs": f"{result.trials} of each world, {result.certifying_trials} of them for the bound, "
         f"{result.seconds:.0f} s",
     }
-    console.print(Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
-    console.print(result.verdict)
+    output.console.print(Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
+    output.console.print(result.verdict)
 
 
 def doctor(
@@ -204,12 +203,12 @@ def doctor(
         results.append(result)
         if not as_json:
             state = "ok    " if result.ok else "FAILED"
-            console.print(f"{state}  {result.name:<22}{result.message}")
+            output.console.print(f"{state}  {result.name:<22}{result.message}")
     seconds, healthy = time.perf_counter() - begin, all(result.ok for result in results)
     if as_json:
         checks = [{"name": each.name, "ok": each.ok, "words": each.message} for each in results]
-        print_json({"healthy": healthy, "checks": checks, "seconds": seconds})
+        output.print_json({"healthy": healthy, "checks": checks, "seconds": seconds})
     else:
-        console.print(f"{'healthy' if healthy else 'not healthy'}, {seconds:.0f} s")
+        output.console.print(f"{'healthy' if healthy else 'not healthy'}, {seconds:.0f} s")
     if not healthy:
         raise typer.Exit(1)

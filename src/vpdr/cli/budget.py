@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from vpdr.cli.output import console, print_json
+from vpdr.mechanisms import vpp
 from vpdr.mechanisms.calibration import CalibrationRequest, calibrate_noise
-from vpdr.mechanisms.vpp import SELECTIONS, SelectionConfig
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, LedgerFile, accountants
 from vpdr.report.format import count_noun, four_digits, join_and, short_number
 from vpdr.report.tables import Table
@@ -30,7 +30,7 @@ def calibrate(
     share: Annotated[float, typer.Option(help="vpp: fraction r of ε that is spent on the selection.")] = 0.1,
     cap: Annotated[float, typer.Option(help="vpp: upper bound H of the selection scores.")] = 0.1,
     selection: Annotated[
-        str, typer.Option(help=f"vpp: how coordinates are selected: {', '.join(SELECTIONS)}.")
+        str, typer.Option(help=f"vpp: how coordinates are selected: {', '.join(vpp.SELECTIONS)}.")
     ] = "laplace",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
@@ -48,7 +48,7 @@ def calibrate(
             accountant=accountant,
             adjacency=Adjacency(adjacency),
             dim=dim,
-            selection_config=SelectionConfig(keep=keep, cap=cap, share=share, selection=selection),
+            selection_config=vpp.SelectionConfig(keep=keep, cap=cap, share=share, selection=selection),
         )
     )
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vpdr.cli.output import SettingsOption, console, print_json
+from vpdr.cli import output
 from vpdr.cli.run import print_run
 from vpdr.config import RunConfig
 from vpdr.federation import load_clients
@@ -33,7 +33,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the record as on
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory for the app.")],
     plan: ConfigOption = "paper",
-    settings: SettingsOption = None,
+    settings: output.SettingsOption = None,
 ) -> None:
     """Write a Flower app for `flwr run`; its noise comes from the operating system.
 
@@ -41,13 +41,13 @@ def init(
     """
     config = server_app.load_single_config(plan, ("release.noise=system", *(settings or ())))
     for path in deployment.write_app(folder, config):
-        console.print(str(path))
+        output.console.print(str(path))
 
 
 @flower.command()
 def simulate(
     plan: ConfigOption = "paper",
-    settings: SettingsOption = None,
+    settings: output.SettingsOption = None,
     out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("runs/flower"),
     ray: Annotated[
         bool, typer.Option("--ray", help="Run the clients in processes of Ray instead of this process.")
@@ -71,7 +71,7 @@ def simulate(
 @flower.command()
 def up(
     plan: ConfigOption = "paper",
-    settings: SettingsOption = None,
+    settings: output.SettingsOption = None,
     clients: Annotated[int, typer.Option(help="Number of SuperNodes, one per client.", min=1)] = 4,
     secure: Annotated[
         bool, typer.Option("--secure/--insecure", help="With TLS and node authentication, or without both.")
@@ -93,7 +93,7 @@ def up(
     server_config = server_app.ServerConfig(clients=clients, minimum=minimum or clients, round_timeout=round_timeout)
     with deployment.Deployment(folder=out, config=config, secure=secure) as running:
         if not as_json:
-            console.print(f"{clients} nodes are up; progress: {running.processes.logs / 'run.log'}")
+            output.console.print(f"{clients} nodes are up; progress: {running.processes.logs / 'run.log'}")
         running.submit(server_config, resume=resume)
         record = running.wait_for_result()
     _print_result(record, running.results, as_json=as_json)
@@ -120,7 +120,7 @@ def keys(
         raise InvalidInput("say what to make: --host NAME on the server, --node NAME on a node")
     deployment.Keys(folder).make(host or (), node or ())
     for path in sorted(folder.iterdir()):
-        console.print(str(path))
+        output.console.print(str(path))
 
 
 def config_with_clients(source: str, settings: tuple[str, ...], clients: int) -> RunConfig:
@@ -142,8 +142,8 @@ def _require_flower() -> None:
 
 def _print_result(record: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
-        print_json({**record, "out": str(out)})
+        output.print_json({**record, "out": str(out)})
         return
     print_run(record, out)
     exchange = record["exchange"]
-    console.print(f"messages without an answer: {exchange['missing']}, dropped: {exchange['dropped']}")
+    output.console.print(f"messages without an answer: {exchange['missing']}, dropped: {exchange['dropped']}")

@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from vpdr.federation import run
 from vpdr.federation.rounds import RunState
-from vpdr.federation.run import JobResult
 from vpdr.io import json_bytes
 
 DEFAULT_WIDTH = 130  # characters per line if neither a terminal nor COLUMNS gives a width
@@ -112,7 +112,7 @@ class SweepProgress(ProgressBars):
         """Show the bar of the runs before the first one is done."""
         self.update("runs", 0, self._runs)
 
-    def after_run(self, result: JobResult) -> None:
+    def after_run(self, result: run.JobResult) -> None:
         self._done += 1
         self.num_finished += result.record is not None
         label = " ".join(part for part in (result.job.scenario, result.job.method) if part)

@@ -11,7 +11,6 @@ import typer
 
 from vpdr.attacks import parse_attack_config
 from vpdr.cli import output
-from vpdr.cli.output import console, print_json
 from vpdr.cli.run import Interrupt
 from vpdr.federation.run import Job, JobResult
 from vpdr.io import write_atomically
@@ -102,7 +101,7 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
         result = run_reproduction(reproduction, execution)
     if result.summary is not None and as_json:
         failures = [_failure_data(each) for each in result.failures]
-        print_json({**result.summary, "out": str(reproduction.output_dir), "failed": failures})
+        output.print_json({**result.summary, "out": str(reproduction.output_dir), "failed": failures})
     elif result.summary is not None and not quiet:
         print_study_summary(result.summary, reproduction.output_dir)
     _report_failures(reproduction, result)
@@ -116,10 +115,12 @@ def _print_ids(*, as_json: bool) -> None:
         ids = [
             {"id": s.id, "paper": s.paper, "title": s.title, "runs": count_runs(s), "data": s.datasets} for s in known
         ]
-        print_json({"ids": ids, "datasets": studies.shared_settings()["datasets"]})
+        output.print_json({"ids": ids, "datasets": studies.shared_settings()["datasets"]})
         return
     rows = [[s.id, s.paper, s.title, str(count_runs(s)), ", ".join(s.datasets)] for s in known]
-    console.print(Table.from_texts(["id", "in the paper", "what", "runs", "data"], rows).to_text(console.width))
+    output.console.print(
+        Table.from_texts(["id", "in the paper", "what", "runs", "data"], rows).to_text(output.console.width)
+    )
 
 
 def _failure_data(result: JobResult) -> dict[str, Any]:
@@ -201,11 +202,11 @@ def print_study_summary(summary: StudySummary, directory: Path) -> None:
         )
     labels = ["data", "framework", "method", "point", "R", f"paper {metric}", "ours", "difference", "verdict"]
     table = Table.from_texts(labels, rows, title=summaries.page_title(summary))
-    console.print(table.to_text(console.width))
+    output.console.print(table.to_text(output.console.width))
     for reason, missing in pages.missing_rows_by_reason(summary).items():
-        console.print(f"{missing} rows: {reason}")
+        output.console.print(f"{missing} rows: {reason}")
     page, data = directory / f"{summary['id']}.md", directory / f"{summary['id']}.json"
-    console.print(f"page: {page}   summary: {data}")
+    output.console.print(f"page: {page}   summary: {data}")
 
 
 def list_results(
@@ -221,7 +222,7 @@ def list_results(
         raise InvalidInput(f"there is no folder {folder}; name the --out of vpdr reproduce")
     statuses, runs = pages.study_statuses(folder), pages.run_statuses(folder)
     if as_json:
-        print_json({"ids": [asdict(study) for study in statuses], "runs": [asdict(run) for run in runs]})
+        output.print_json({"ids": [asdict(study) for study in statuses], "runs": [asdict(run) for run in runs]})
         return
     rows = [
         [
@@ -234,10 +235,10 @@ def list_results(
         for study in statuses
     ]
     table = Table.from_texts(["id", "state", "rows with numbers", "seeds", "why not the others"], rows)
-    console.print(table.to_text(console.width))
-    console.print(f"{folder}: {pages.describe_runs(statuses, runs)}")
+    output.console.print(table.to_text(output.console.width))
+    output.console.print(f"{folder}: {pages.describe_runs(statuses, runs)}")
     for run in runs if every else ():
-        console.print(f"{run.identity}  {run.state}  {run.words}")
+        output.console.print(f"{run.identity}  {run.state}  {run.words}")
 
 
 def results(
@@ -262,4 +263,4 @@ def results(
         sys.stdout.write(page)
         return
     write_atomically(out, page.encode())
-    console.print(f"page: {out}")
+    output.console.print(f"page: {out}")

@@ -12,9 +12,7 @@ import typer
 
 from vpdr import api
 from vpdr.attacks import AttackCallbacks, parse_attack_config
-from vpdr.cli import output
-from vpdr.cli.audit import print_attacks
-from vpdr.cli.output import console, print_json
+from vpdr.cli import audit, output
 from vpdr.config import Experiment, ExperimentOptions, load_experiment
 from vpdr.federation.run import RunOptions
 from vpdr.report.format import seeds_text
@@ -123,10 +121,10 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
         sys.stderr.write(f"stopped after {finished}; {again}\n")
         raise typer.Exit(130)
     if as_json:
-        print_json({**result, "out": str(directory)})
+        output.print_json({**result, "out": str(directory)})
     elif show and experiment.is_single_run:
         print_run(result, directory)
-        print_attacks(result.get("attacks", {}))
+        audit.print_attacks(result.get("attacks", {}))
     elif show:
         print_comparison(result, directory)
 
@@ -167,26 +165,26 @@ def results_dir(out: Path | None, experiment: Experiment, *, resume: bool) -> Pa
 
 def print_run(record: Mapping[str, Any], directory: Path) -> None:
     """Print the final accuracies of every client, their average and spread, and the privacy statement."""
-    console.print(short_accuracy_table(record).to_text(console.width))
+    output.console.print(short_accuracy_table(record).to_text(output.console.width))
     privacy = record["privacy"]
-    console.print(f"privacy: {privacy['sentence']}")
+    output.console.print(f"privacy: {privacy['sentence']}")
     for caveat in privacy["not_covered"]:
-        console.print(f"  - {caveat}")
-    console.print(f"record: {directory / 'record.json'}   report: {directory / 'report.html'}")
+        output.console.print(f"  - {caveat}")
+    output.console.print(f"record: {directory / 'record.json'}   report: {directory / 'report.html'}")
 
 
 def print_comparison(summary: Mapping[str, Any], directory: Path) -> None:
     """Print one table per setting that fits the terminal, and where the full tables are."""
     for name, setting in summary["settings"].items():
         table = short_comparison_table(setting, summary["baseline"], title=name)
-        console.print(table.to_text(console.width))
-        shown = table.fit_to_width(console.width).labels
+        output.console.print(table.to_text(output.console.width))
+        shown = table.fit_to_width(output.console.width).labels
         if omitted := [label for label in table.labels if label not in shown]:
-            console.print(f"no room for: {', '.join(omitted)} (the report has all)")
-        console.print()
-    console.print(f"seeds {seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
-    console.print("accuracies in %, on all classes except in the column own; differences in points")
+            output.console.print(f"no room for: {', '.join(omitted)} (the report has all)")
+        output.console.print()
+    output.console.print(f"seeds {seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
+    output.console.print("accuracies in %, on all classes except in the column own; differences in points")
     statements = [each["privacy"] for s in summary["settings"].values() for each in s["methods"].values()]
     if any(privacy["noise"] == "seeded" for privacy in statements):
-        console.print("noise comes from the seed: guarantees are those of the same run with secret noise")
-    console.print(f"summary: {directory / 'summary.json'}   report: {directory / 'report.html'}")
+        output.console.print("noise comes from the seed: guarantees are those of the same run with secret noise")
+    output.console.print(f"summary: {directory / 'summary.json'}   report: {directory / 'report.html'}")

@@ -18,12 +18,8 @@ import torch
 
 from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard, evaluate_client
 from vpdr.config import BenchmarkSection, RunConfig
-from vpdr.federation import benchmarks
-from vpdr.federation.builder import ClientFactory
-from vpdr.federation.rounds import PhaseTimer
+from vpdr.federation import benchmarks, builder, rounds
 from vpdr.flower import messages, owner
-from vpdr.flower.messages import RoundReply, RoundRequest
-from vpdr.flower.owner import NodeStore, Policy, Refusal, RefusalCode
 from vpdr.privacy.ledger import BudgetExceeded, entry_to_dict
 from vpdr.rng import Streams
 from vpdr.types import Prototypes, no_progress
@@ -57,7 +53,7 @@ def client_app() -> "ClientApp":
 
     @app.query()
     def hello(message: "Message", context: "Context") -> "Message":
-        def handle(store: NodeStore) -> "RecordDict":
+        def handle(store: owner.NodeStore) -> "RecordDict":
             name = handle_hello(store, messages.hello_from_record(message.content))
             return RecordDict({"hello": ConfigRecord({"name": name})})
 
@@ -65,7 +61,7 @@ def client_app() -> "ClientApp":
 
     @app.train()
     def train(message: "Message", context: "Context") -> "Message":
-        def handle(store: NodeStore) -> "RecordDict":
+        def handle(store: owner.NodeStore) -> "RecordDict":
             reply = handle_request(store, messages.request_from_record(message.content))
             return messages.reply_to_record(reply)
 
@@ -74,7 +70,9 @@ def client_app() -> "ClientApp":
     return app
 
 
-def reply_or_refusal(message: "Message", context: "Context", handler: Callable[[NodeStore], "RecordDict"]) -> "Message":
+def reply_or_refusal(
+    message: "Message", context: "Context", handler: Callable[[owner.NodeStore], "RecordDict"]
+) -> "Message":
     """Reply with the result of `handler`, or with a refusal code; the details go to the owner's log."""
     from flwr.app import Error, Message
 
@@ -86,12 +84,12 @@ def reply_or_refusal(message: "Message", context: "Context", handler: Callable[[
         if store is not None:
             text = str(error) if isinstance(error, VpdrError) else f"{type(error).__name__}: {error}"
             log_to_owner(store, text)
-        code = RefusalCode.BUDGET if isinstance(error, BudgetExceeded) else RefusalCode.FAILED
-        code = error.code if isinstance(error, Refusal) else code
+        code = owner.RefusalCode.BUDGET if isinstance(error, BudgetExceeded) else owner.RefusalCode.FAILED
+        code = error.code if isinstance(error, owner.Refusal) else code
         return Message(Error(code=REFUSAL_ERROR_CODE, reason=str(code)), reply_to=message)
 
 
-def log_to_owner(store: NodeStore, message: str) -> None:
+def log_to_owner(store: owner.NodeStore, message: str) -> None:
     """Write to the owner's log, if that is possible."""
     try:
         store.log_error(message)
@@ -99,25 +97,25 @@ def log_to_owner(store: NodeStore, message: str) -> None:
         return  # a full disk must not turn a refusal into a traceback
 
 
-def _node_store_for(context: "Context") -> NodeStore:
+def _node_store_for(context: "Context") -> owner.NodeStore:
     """The node's directory: from its node config, or for simulated nodes from the environment."""
     directory = context.node_config.get("folder")
     if isinstance(directory, str) and directory:
-        return NodeStore(Path(directory))
+        return owner.NodeStore(Path(directory))
     root, partition_id = os.environ.get(NODE_DIRS_VAR), context.node_config.get("partition-id")
     if root and isinstance(partition_id, int):
-        return NodeStore(Path(root) / owner.node_dir_name(partition_id))
-    raise Refusal(RefusalCode.NO_POLICY, "start the node with --node-config 'folder=\"...\"'")
+        return owner.NodeStore(Path(root) / owner.node_dir_name(partition_id))
+    raise owner.Refusal(owner.RefusalCode.NO_POLICY, "start the node with --node-config 'folder=\"...\"'")
 
 
-def handle_hello(store: NodeStore, config: RunConfig) -> str:
+def handle_hello(store: owner.NodeStore, config: RunConfig) -> str:
     """The client's name, if its policy allows this run; reads no data."""
     policy = store.policy()
     owner.check_config_against_policy(policy, config)
     return policy.name
 
 
-def handle_request(store: NodeStore, request: RoundRequest) -> RoundReply:
+def handle_request(store: owner.NodeStore, request: messages.RoundRequest) -> messages.RoundReply:
     """Run one round on the client, or refuse it; a repeated request gets the saved reply again.
 
     Guarantee: whatever the server sends, a reply was allowed by the owner's policy and charged to the
@@ -131,19 +129,19 @@ def handle_request(store: NodeStore, request: RoundRequest) -> RoundReply:
         if saved is not None:  # messages come in order, with the configuration of the first one
             if saved["identity"] != request.config.config_hash:
                 details = f"run {request.run} began with configuration {saved['identity']}"
-                raise Refusal(RefusalCode.OTHER_PLAN, details)
+                raise owner.Refusal(owner.RefusalCode.OTHER_PLAN, details)
             if request.message_index < saved["hop"]:
                 details = f"message {request.message_index} after message {saved['hop']}"
-                raise Refusal(RefusalCode.ROUND_ORDER, details)
+                raise owner.Refusal(owner.RefusalCode.ROUND_ORDER, details)
             if request.message_index == saved["hop"]:  # after a lost reply or a restart
                 arrays, metadata = saved["answer"]["upload"], saved["answer"]["facts"]
                 upload = None if arrays is None else Prototypes.from_arrays(arrays)
-                return RoundReply(upload=upload, metadata=_allowed_metadata(metadata, policy.allow.metrics))
+                return messages.RoundReply(upload=upload, metadata=_allowed_metadata(metadata, policy.allow.metrics))
         digest = fingerprint(policy.name, policy.data)
         store.ledger(policy)  # before the binding: a bound directory without a ledger has lost it
         store.bind_dataset(digest)
         client, metadata, upload = _run_round(store, policy, request, saved)
-        reply = RoundReply(upload=upload, metadata=_allowed_metadata(metadata, policy.allow.metrics))
+        reply = messages.RoundReply(upload=upload, metadata=_allowed_metadata(metadata, policy.allow.metrics))
         state = {
             "hop": request.message_index,
             "client": client.state_dict(),
@@ -163,7 +161,7 @@ def _allowed_metadata(metadata: Mapping[str, Any], level: str) -> dict[str, Any]
 
 
 def _run_round(
-    store: NodeStore, policy: Policy, request: RoundRequest, saved: Mapping[str, Any] | None
+    store: owner.NodeStore, policy: owner.Policy, request: messages.RoundRequest, saved: Mapping[str, Any] | None
 ) -> tuple[Client, dict[str, Any], Prototypes | None]:
     """Close the last round and open this one; returns the client, all metadata and the upload."""
 
@@ -179,7 +177,7 @@ def _run_round(
             client.load_state_dict(saved["client"])
         return client
 
-    client, timer, last_round = load_client(), PhaseTimer(), request.message_index - 1
+    client, timer, last_round = load_client(), rounds.PhaseTimer(), request.message_index - 1
     losses: dict[str, float] = {}
     if request.finetune:
         broadcast = messages.validate_broadcast(client, request.broadcast)
@@ -198,7 +196,7 @@ def _run_round(
             try:
                 upload = client.release(request.message_index)
             except BudgetExceeded:
-                no_upload_reason = str(RefusalCode.BUDGET)
+                no_upload_reason = str(owner.RefusalCode.BUDGET)
     metadata = {
         "classes": client.train_config.classes,
         "why": no_upload_reason,
@@ -210,8 +208,8 @@ def _run_round(
 
 
 @lru_cache(maxsize=1)  # calibration takes seconds for some accountants
-def _client_factory(config_json: str, classes: int) -> ClientFactory:
-    return ClientFactory(RunConfig.from_dict(json.loads(config_json)), classes)
+def _client_factory(config_json: str, classes: int) -> builder.ClientFactory:
+    return builder.ClientFactory(RunConfig.from_dict(json.loads(config_json)), classes)
 
 
 def finetune_or_restore(
@@ -262,7 +260,7 @@ def _check_finite(client: Client, losses: Mapping[str, float]) -> None:
 # The samples of a client, loaded from where its policy says, and a fingerprint of the source.
 
 
-def load_local_client(policy: Policy, config: RunConfig) -> tuple[benchmarks.ClientSetup, int]:
+def load_local_client(policy: owner.Policy, config: RunConfig) -> tuple[benchmarks.ClientSetup, int]:
     """The client's samples with their frozen encoder, and the public number of classes."""
     data = policy.data
     if data.features:
@@ -270,16 +268,18 @@ def load_local_client(policy: Policy, config: RunConfig) -> tuple[benchmarks.Cli
         spec = benchmarks.model_spec_for(config, max(data.place, 0))
         return benchmarks.ClientSetup(shard=shard, model_spec=spec), data.classes
     if not data.benchmark:
-        raise Refusal(RefusalCode.NO_POLICY, "the policy names no data: set data.features or data.benchmark")
+        raise owner.Refusal(
+            owner.RefusalCode.NO_POLICY, "the policy names no data: set data.features or data.benchmark"
+        )
     position = (policy.name, data.place) if config.model.family and data.place >= 0 else None
     local_config = json.dumps(with_local_paths(policy, config).to_dict(), sort_keys=True)
     setups = _load_benchmark(local_config, position)
     if policy.name not in setups.clients:
-        raise Refusal(RefusalCode.BENCHMARK, f"the benchmark has no client named {policy.name}")
+        raise owner.Refusal(owner.RefusalCode.BENCHMARK, f"the benchmark has no client named {policy.name}")
     return setups.clients[policy.name], setups.classes
 
 
-def with_local_paths(policy: Policy, config: RunConfig) -> RunConfig:
+def with_local_paths(policy: owner.Policy, config: RunConfig) -> RunConfig:
     """The configuration with every path replaced by the owner's.
 
     Guarantee: where labels are private, the split is the owner's manifest and no setting of the received
@@ -321,10 +321,10 @@ def _load_feature_file(path: Path, classes: int, dim: int) -> Shard:
                 splits.append(Samples(torch.from_numpy(features), torch.from_numpy(targets)))
     except (OSError, KeyError, ValueError, TypeError) as error:
         details = f"{path} must hold train_x, train_y, test_x and test_y: {error}"
-        raise Refusal(RefusalCode.OWN_DATA, details) from error
+        raise owner.Refusal(owner.RefusalCode.OWN_DATA, details) from error
     if any(samples.frozen_features.shape[1] != dim for samples in splits):
         found_dim = splits[0].frozen_features.shape[1]
-        raise Refusal(RefusalCode.BENCHMARK, f"the run has dimension {dim}, {path} has {found_dim}")
+        raise owner.Refusal(owner.RefusalCode.BENCHMARK, f"the run has dimension {dim}, {path} has {found_dim}")
     return Shard(*splits)
 
 

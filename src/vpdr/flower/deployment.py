@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vpdr.config import RunConfig
-from vpdr.flower.owner import create_simulated_nodes
-from vpdr.flower.server_app import DONE_FILE, ServerConfig, load_single_config
+from vpdr.flower import owner, server_app
 from vpdr.io import dump_toml, write_atomically, write_error
 from vpdr.records import read_record
 from vpdr.validation import InvalidInput, VpdrError
@@ -310,9 +309,9 @@ class Deployment:
         app = self.folder / "app"
         if not app.exists():
             write_app(app, self.config)
-        if load_single_config(str(app / "vpdr_app" / "plan.toml")).config_hash != self.config.config_hash:
+        if server_app.load_single_config(str(app / "vpdr_app" / "plan.toml")).config_hash != self.config.config_hash:
             raise InvalidInput(f"{app} runs another plan; choose another --out")
-        self.node_dirs = create_simulated_nodes(self.config, self.folder / "nodes")
+        self.node_dirs = owner.create_simulated_nodes(self.config, self.folder / "nodes")
         self.ports = free_ports(1 + len(self.node_dirs))
         (self.folder / "flower").mkdir(exist_ok=True)
         connection: dict[str, Any] = {"address": f"{LOOPBACK}:{self.ports[0]}", "insecure": not self.secure}
@@ -356,9 +355,9 @@ class Deployment:
         self.processes.start(node_dir.name, command)
         return node_dir.name
 
-    def submit(self, server_config: ServerConfig, *, resume: bool = False) -> None:
+    def submit(self, server_config: server_app.ServerConfig, *, resume: bool = False) -> None:
         """Submit the run; its progress is in logs/run.log."""
-        (self.results / DONE_FILE).unlink(missing_ok=True)
+        (self.results / server_app.DONE_FILE).unlink(missing_ok=True)
         run_config = {name.replace("_", "-"): value for name, value in asdict(server_config).items()}
         run_config |= {"out": str(self.results), "resume": resume}
         values = " ".join(f"{name}={json.dumps(value)}" for name, value in run_config.items())
@@ -369,7 +368,7 @@ class Deployment:
         """Wait for the end of the run and return its record; `ProcessFailed` with the reason if it failed."""
         self.processes.running["run"].wait(timeout)
         self.processes.discard("run")
-        done_file = self.results / DONE_FILE
+        done_file = self.results / server_app.DONE_FILE
         outcome = read_record(done_file) if done_file.exists() else {}
         if not outcome.get("ok"):
             reason = outcome.get("error") or last_lines(self.processes.read_log("run"))

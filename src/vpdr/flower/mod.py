@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vpdr.client import sanitize
-from vpdr.config import RunConfig
-from vpdr.config.rules import check_encoder_is_fixed, make_framework
+from vpdr.config import RunConfig, rules
 from vpdr.federation import make_release_config
-from vpdr.flower.client_app import log_to_owner, reply_or_refusal
-from vpdr.flower.owner import NodeStore, Policy, Refusal, RefusalCode, check_config_against_policy
-from vpdr.mechanisms import ReleaseContext
-from vpdr.mechanisms.base import validate_features
+from vpdr.flower import client_app, owner
+from vpdr.mechanisms import ReleaseContext, base
 from vpdr.privacy import ChargePurpose, EncoderKind
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
@@ -55,7 +52,7 @@ class PrototypePrivacyMod:
     responsibility: it must pass on all samples and must not fail on any, since a server sees whether it did.
 
     >>> mod = PrototypePrivacyMod(classes=10, dim=64, rounds=20)
-    >>> config = mod.make_config(Policy(name="hospital-a"))
+    >>> config = mod.make_config(owner.Policy(name="hospital-a"))
     >>> config.mechanism.kind, config.budget.epsilon, config.release.noise
     ('igpp', 1.0, 'system')
     """
@@ -72,19 +69,19 @@ class PrototypePrivacyMod:
     ) -> "Message":
         """Run the app (`call_next`) and replace its reply by private prototypes, or an error with a refusal code."""
 
-        def handle(store: NodeStore) -> "RecordDict":
+        def handle(store: owner.NodeStore) -> "RecordDict":
             policy = store.policy()
             config = self.make_config(policy)
-            check_config_against_policy(policy, config)  # before the app reads any data
+            owner.check_config_against_policy(policy, config)  # before the app reads any data
             reply = call_next(message, context)
             if reply.has_error():
-                raise Refusal(RefusalCode.FAILED, f"the app: {reply.error.reason}")
+                raise owner.Refusal(owner.RefusalCode.FAILED, f"the app: {reply.error.reason}")
             run = hashlib.sha256(f"mod/{context.run_id}".encode()).hexdigest()[:16]  # its name in the directory
             return self._build_reply(store, policy, config, reply.content, run)
 
-        return reply_or_refusal(message, context, handle)
+        return client_app.reply_or_refusal(message, context, handle)
 
-    def make_config(self, policy: Policy) -> RunConfig:
+    def make_config(self, policy: owner.Policy) -> RunConfig:
         """The run configuration of the mod under this policy, for `check_config_against_policy` to check."""
         encoder = EncoderKind(policy.data.encoder)
         config = RunConfig.from_dict(
@@ -107,11 +104,11 @@ class PrototypePrivacyMod:
                 },
             }
         )
-        check_encoder_is_fixed(config, encoder)
+        rules.check_encoder_is_fixed(config, encoder)
         return config
 
     def _build_reply(
-        self, store: NodeStore, policy: Policy, config: RunConfig, content: "RecordDict", run: str
+        self, store: owner.NodeStore, policy: owner.Policy, config: RunConfig, content: "RecordDict", run: str
     ) -> "RecordDict":
         """A reply from the records listed here only."""
         from flwr.app import ArrayRecord, RecordDict
@@ -119,7 +116,7 @@ class PrototypePrivacyMod:
         record = content.array_records.get(PRIVATE_RECORD)
         if record is None:
             details = f"the app's reply has no array record {PRIVATE_RECORD!r}"
-            raise Refusal(RefusalCode.NO_PRIVATE_RECORD, details)
+            raise owner.Refusal(owner.RefusalCode.NO_PRIVATE_RECORD, details)
         arrays = record.to_torch_state_dict()
         upload = self._release(store, policy, config, Features(arrays["vectors"], arrays["labels"]), run)
         records: dict[str, Any] = {PROTOTYPES_RECORD: ArrayRecord(OrderedDict(upload.to_arrays()))}
@@ -127,10 +124,12 @@ class PrototypePrivacyMod:
             records |= dict(content.metric_records)
         return RecordDict(records)
 
-    def _release(self, store: NodeStore, policy: Policy, config: RunConfig, features: Features, run: str) -> Prototypes:
+    def _release(
+        self, store: owner.NodeStore, policy: owner.Policy, config: RunConfig, features: Features, run: str
+    ) -> Prototypes:
         """One release, charged to the owner's ledger."""
         release_config = make_release_config(
-            config, make_framework(config, config.framework.kind), self.classes, Streams(0)
+            config, rules.make_framework(config, config.framework.kind), self.classes, Streams(0)
         )
         mechanism = release_config.mechanism
         with store.lock():
@@ -153,12 +152,12 @@ class PrototypePrivacyMod:
             )
             # refused at no cost: what depends on shapes, labels and (of a fixed encoder) values only
             values = features.vectors if context.encoder.is_fixed else torch.zeros_like(features.vectors)
-            validate_features(values, features.labels, context)
+            base.validate_features(values, features.labels, context)
             receipt = mechanism.receipt_for(context)
             ledger.charge(receipt, round=round)  # before the values are read: an error could depend on them
             vectors = sanitize(features.vectors)
             if count := int((vectors != features.vectors).any(dim=1).sum()):
-                log_to_owner(
+                client_app.log_to_owner(
                     store,
                     f"{count} of {len(vectors)} features held NaN, infinity or values beyond 1e15, "
                     "which were replaced; check the app and what it received",

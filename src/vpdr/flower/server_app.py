@@ -15,13 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.config import ExperimentOptions, RunConfig, load_experiment
-from vpdr.config.rules import make_framework
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment, rules
 from vpdr.federation import builder
-from vpdr.federation.builder import Server
-from vpdr.flower import messages
-from vpdr.flower.messages import ReplyMetadata, RoundReply, RoundRequest
-from vpdr.flower.owner import Refusal, RefusalCode
+from vpdr.flower import messages, owner
 from vpdr.io import json_bytes, write_atomically
 from vpdr.privacy.ledger import Ledger
 from vpdr.records import RunDir, finished_record
@@ -206,14 +202,14 @@ class NodePool:
 
         A node that was rejected is asked again only if it had failed or was busy.
         """
-        online, again = set(self.grid.get_node_ids()), (RefusalCode.FAILED, RefusalCode.BUSY)
+        online, again = set(self.grid.get_node_ids()), (owner.RefusalCode.FAILED, owner.RefusalCode.BUSY)
         known = {int(node) for node, reason in self.rejected.items() if not reason.startswith(again)}
         new = sorted(online - known - set(self.nodes.values()))
         replies = self._send_and_receive({node: messages.hello_to_record(config) for node in new}, "query")
         for node in new:
             try:
                 name = _client_name(replies.get(node))
-            except Refusal as refusal:
+            except owner.Refusal as refusal:
                 self.rejected[str(node)] = str(refusal)
                 continue
             if self.nodes.get(name) in online:
@@ -222,13 +218,15 @@ class NodePool:
                 self.nodes[name] = node
                 self.rejected.pop(str(node), None)
 
-    def send_and_collect(self, requests: Mapping[str, RoundRequest]) -> tuple[dict[str, RoundReply], dict[str, str]]:
+    def send_and_collect(
+        self, requests: Mapping[str, messages.RoundRequest]
+    ) -> tuple[dict[str, messages.RoundReply], dict[str, str]]:
         """Send one request per client; returns the replies, and the reasons of missing ones, by name."""
         online = set(self.grid.get_node_ids())
         reachable = {name: self.nodes[name] for name in requests if self.nodes.get(name) in online}
         records = {node: messages.request_to_record(requests[name]) for name, node in reachable.items()}
         replies = self._send_and_receive(records, "train")
-        received: dict[str, RoundReply] = {}
+        received: dict[str, messages.RoundReply] = {}
         missing = {name: "offline" for name in requests if name not in reachable}
         for name, node in reachable.items():
             if node not in replies:
@@ -236,7 +234,7 @@ class NodePool:
                 continue
             try:
                 received[name] = messages.reply_from_message(replies[node])
-            except Refusal as refusal:
+            except owner.Refusal as refusal:
                 missing[name] = str(refusal)
         return received, missing
 
@@ -257,13 +255,13 @@ class NodePool:
 def _client_name(reply: "Message | None") -> str:
     """The client name in the reply to a hello message."""
     if reply is None:
-        raise Refusal(RefusalCode.FAILED, NO_REPLY)
+        raise owner.Refusal(owner.RefusalCode.FAILED, NO_REPLY)
     if reply.has_error():
         messages.reply_from_message(reply)
     records = reply.content.config_records
     name = records["hello"].get("name") if "hello" in records else None
     if not isinstance(name, str) or not 0 < len(name) < 100:
-        raise Refusal(RefusalCode.BAD_REQUEST, "no name")
+        raise owner.Refusal(owner.RefusalCode.BAD_REQUEST, "no name")
     return name
 
 
@@ -321,16 +319,18 @@ class ServerLoop:
 
     def __init__(self, config: RunConfig, pool: NodePool, state: ServerLoopState) -> None:
         self.config, self.pool, self.state = config, pool, state
-        self.framework = make_framework(config, config.framework.kind)
+        self.framework = rules.make_framework(config, config.framework.kind)
         self.weights: Float[Tensor, "m c"] | None = None
 
     @property
-    def server(self) -> Server:
+    def server(self) -> builder.Server:
         """The server; until a client has sent the number of classes, it can only sample participants."""
         names, classes = self.state.names, self.state.classes
         if self.weights is None or self.weights.shape[1] != classes:
             self.weights = _public_weights(self.config, names, classes)
-        return Server(config=self.config, framework=self.framework, names=names, classes=classes, weights=self.weights)
+        return builder.Server(
+            config=self.config, framework=self.framework, names=names, classes=classes, weights=self.weights
+        )
 
     def exchange_once(self) -> None:
         """Send one message to each client, close the last round and open the next, or (`NotEnoughClients`) none."""
@@ -374,13 +374,13 @@ class ServerLoop:
             state.broadcast = self.framework.pack(broadcast)
         seconds["server"] = time.perf_counter() - start
 
-    def _make_requests(self, message_index: int, present: Sequence[str]) -> dict[str, RoundRequest]:
+    def _make_requests(self, message_index: int, present: Sequence[str]) -> dict[str, messages.RoundRequest]:
         """Requests to clients that fine-tune or release, and to those without metrics so far."""
         requests = {}
         for name in self.state.names:
             finetune, release = name in self.state.finetuning_clients, name in present
             if finetune or release or name not in self.state.last_metrics:
-                requests[name] = RoundRequest(
+                requests[name] = messages.RoundRequest(
                     run=self.state.run,
                     message_index=message_index,
                     config=self.config,
@@ -392,8 +392,8 @@ class ServerLoop:
         return requests
 
     def _validate_replies(
-        self, replies: Mapping[str, RoundReply]
-    ) -> tuple[dict[str, ReplyMetadata], dict[str, Prototypes], dict[str, str]]:
+        self, replies: Mapping[str, messages.RoundReply]
+    ) -> tuple[dict[str, messages.ReplyMetadata], dict[str, Prototypes], dict[str, str]]:
         """Valid metadata and uploads by client, and why the other clients are dropped."""
         state, dim, max_norm = self.state, self.config.model.dim, self.pool.server_config.most_norm
         parsed = {name: messages.parse_metadata(reply) for name, reply in replies.items()}
@@ -414,7 +414,7 @@ class ServerLoop:
                 dropped[name] = reason
         return {name: each for name, each in valid.items() if name not in dropped}, uploads, dropped
 
-    def _record_metadata(self, metadata: Mapping[str, ReplyMetadata]) -> None:
+    def _record_metadata(self, metadata: Mapping[str, messages.ReplyMetadata]) -> None:
         """Store the receipts and metrics of the clients."""
         state = self.state
         per_round = 2 if self.config.train.is_private else 1  # a release, and with DP-SGD a training

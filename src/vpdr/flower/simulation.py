@@ -12,9 +12,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from vpdr.config import RunConfig
-from vpdr.flower.client_app import NODE_DIRS_VAR, client_app
-from vpdr.flower.owner import create_simulated_nodes
-from vpdr.flower.server_app import MessageCallback, NotEnoughClients, ServerConfig, serve
+from vpdr.flower import client_app, owner, server_app
 
 
 class InProcessGrid(Grid):
@@ -68,38 +66,43 @@ class InProcessGrid(Grid):
 
 
 def simulate_in_process(
-    config: RunConfig, out: Path, *, resume: bool = False, on_message: MessageCallback = lambda _: None
+    config: RunConfig, out: Path, *, resume: bool = False, on_message: server_app.MessageCallback = lambda _: None
 ) -> dict[str, Any]:
     """Run a configuration over Flower's messages in this process; the numbers equal those of `vpdr run`."""
-    node_dirs = create_simulated_nodes(config, out / "nodes")
-    grid = InProcessGrid(client_app(), node_dirs)
-    server_config = ServerConfig(clients=len(node_dirs), minimum=len(node_dirs), patience=0.0)
-    return serve(grid, config, out, server_config=server_config, resume=resume, on_message=on_message)
+    node_dirs = owner.create_simulated_nodes(config, out / "nodes")
+    grid = InProcessGrid(client_app.client_app(), node_dirs)
+    server_config = server_app.ServerConfig(clients=len(node_dirs), minimum=len(node_dirs), patience=0.0)
+    return server_app.serve(grid, config, out, server_config=server_config, resume=resume, on_message=on_message)
 
 
 def simulate_on_ray(
-    config: RunConfig, out: Path, *, resume: bool = False, on_message: MessageCallback = lambda _: None, cores: int = 0
+    config: RunConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    on_message: server_app.MessageCallback = lambda _: None,
+    cores: int = 0,
 ) -> dict[str, Any]:
     """As `simulate_in_process`, with Flower's simulation engine: clients run in Ray's worker processes."""
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
-    node_dirs = create_simulated_nodes(config, out / "nodes")
-    server_config = ServerConfig(clients=len(node_dirs), minimum=len(node_dirs))
+    node_dirs = owner.create_simulated_nodes(config, out / "nodes")
+    server_config = server_app.ServerConfig(clients=len(node_dirs), minimum=len(node_dirs))
     records: list[dict[str, Any]] = []
     app = ServerApp()
 
     @app.main()
     def main(grid: Any, _: Any) -> None:
-        record = serve(grid, config, out, server_config=server_config, resume=resume, on_message=on_message)
+        record = server_app.serve(grid, config, out, server_config=server_config, resume=resume, on_message=on_message)
         records.append(record)
 
-    os.environ[NODE_DIRS_VAR] = str((out / "nodes").resolve())  # Ray's workers inherit it
+    os.environ[client_app.NODE_DIRS_VAR] = str((out / "nodes").resolve())  # Ray's workers inherit it
     resources: dict[str, dict[str, Any]] = {
         "init_args": {"num_cpus": cores or os.cpu_count() or 1, "include_dashboard": False},
         "client_resources": {"num_cpus": 1},
     }
-    run_simulation(app, client_app(), num_supernodes=len(node_dirs), backend_config=resources)
+    run_simulation(app, client_app.client_app(), num_supernodes=len(node_dirs), backend_config=resources)
     if not records:
-        raise NotEnoughClients("the simulation ended without a result; see its messages above")
+        raise server_app.NotEnoughClients("the simulation ended without a result; see its messages above")
     return records[0]
