@@ -38,6 +38,8 @@ def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ())
     Raises:
         InvalidInput: an unknown name, an impossible combination, or a source of several runs.
 
+    Guarantee: no data are read, and settings that contradict each other are refused here, before any run.
+
     >>> config = load_config("paper", "mechanism.kind=vpp", "run.rounds=3")
     >>> config.mechanism.kind, config.run.rounds, config.budget.epsilon
     ('vpp', 3, 1.0)
@@ -141,6 +143,8 @@ def compare(
     Raises:
         InvalidInput: bad settings or data, or an `out` that holds a comparison already.
 
+    Guarantee: each run equals that of `run` with the same config, whatever `jobs` is.
+
     >>> small = ("benchmark.kind=synthetic", "benchmark.samples=30", "model.dim=8", "run.rounds=1")
     >>> import tempfile
     >>> methods = {name: load_config("paper", *small, f"mechanism.kind={name}") for name in ("igpp", "vpp")}
@@ -191,8 +195,13 @@ def run_experiment(
         on_start: called before the first run.
         on_result: called with each finished run.
 
+    Returns:
+        The summary that is also written to `out/summary.json`.
+
     Raises:
         InvalidInput: `out` holds a comparison already and `resume` is False.
+
+    Guarantee: as `compare`.
 
     >>> import tempfile
     >>> experiment = load_experiment("paper", ExperimentOptions(
@@ -240,6 +249,8 @@ def attack(
 
     Raises:
         InvalidInput: no finished run, or one that cannot be repeated.
+
+    Guarantee: the run's record, uploads and ledgers stay as they are; its report is written again.
 
     >>> small = ("benchmark.kind=synthetic", "benchmark.samples=30", "model.dim=8", "run.rounds=1")
     >>> import tempfile

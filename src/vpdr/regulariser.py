@@ -100,6 +100,8 @@ class Dcr:
     Raises:
         InvalidInput: a value is out of range.
 
+    Guarantee: it is used in local training alone, and nothing of it leaves the client: it costs no privacy.
+
     It works in any PyTorch loop:
 
     >>> encoder, head = nn.Linear(8, 4), nn.Linear(4, 3)
@@ -141,9 +143,18 @@ class Dcr:
 
     @classmethod
     def from_config(cls, clip_norm: float, options: Mapping[str, Any]) -> "Dcr":
+        """As `RegulariserConfig.from_config`: the options are the other arguments of the class."""
         return cls(clip_norm=clip_norm, **options)
 
     def make_regulariser(self, head: nn.Module) -> "DcrRegulariser":
+        """DCR for one client.
+
+        Args:
+            head: the client's classifier; the teacher starts as a copy of it.
+
+        Returns:
+            The regulariser, to be called in the training loop as above.
+        """
         return DcrRegulariser(self, head)
 
 

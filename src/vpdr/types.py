@@ -59,8 +59,10 @@ class Prototypes:
         labels: the class of each.
         variances: the noise per coordinate, where the summariser publishes it. It reveals what the noise
             depends on, so it is None wherever that is a count which the server must not know.
-        in_broadcast_space: whether the features came through an encoder path that was broadcast before. It
+        in_broadcast_space: whether the features came through a feature map that was broadcast before. It
             reveals which broadcast a client has received, which the sender of the broadcast knows.
+
+    Guarantee: none of its own; those that a `Release` returns have been paid for.
 
     >>> prototypes = Prototypes(torch.zeros(2, 3), torch.tensor([0, 1]))
     >>> sorted(prototypes.to_arrays())
@@ -124,16 +126,34 @@ class Release:
     state: MechanismState = field(default_factory=dict)
 
     def charge_to(self, ledger: Ledger | LedgerFile, *, round: int) -> Prototypes:
-        """Charge the ledger for this round, then return the prototypes.
+        """Charge the ledger, then return the prototypes.
+
+        Args:
+            ledger: the client's ledger, in memory or in a file.
+            round: the round of the release.
+
+        Returns:
+            The prototypes, which may be sent.
 
         Raises:
             BudgetExceeded: the release would exceed the budget; nothing is returned and nothing recorded.
+            InvalidInput: the ledger counts under another adjacency, or lacks the training of the encoder.
         """
         ledger.charge(self.receipt, round=round)
         return self.prototypes
 
     def if_charged(self, receipt: Receipt) -> Prototypes:
-        """The prototypes, if a ledger was charged this very receipt before the data were used; else a VpdrError."""
+        """The prototypes, for a client that charged the ledger before it used the data.
+
+        Args:
+            receipt: what the ledger was charged, from `Mechanism.receipt_for`.
+
+        Returns:
+            The prototypes, which may be sent.
+
+        Raises:
+            VpdrError: the release has another receipt.
+        """
         if receipt != self.receipt:
             raise VpdrError(
                 f"the release costs {self.receipt.events}, but {receipt.events} was paid for: it is not sent"

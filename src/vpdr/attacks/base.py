@@ -51,6 +51,7 @@ class AttackConfig:
             raise InvalidInput(f"attack rounds count from 1, got {min(self.rounds)}; use for example 1,5,20")
 
     def includes_round(self, round: int) -> bool:
+        """Whether a round, counted from 1, is attacked."""
         return not self.rounds or round in self.rounds
 
     def to_data(self) -> dict[str, Any]:

@@ -144,6 +144,12 @@ def evaluate_client(client: Client, measure_accuracy: bool = True) -> dict[str, 
     Returns:
         The client's part of a round record: accuracy, features, release, and ε spent (None if unbounded).
 
+    Raises:
+        InvalidInput: the encoder needs the samples themselves, and the client has frozen features only.
+
+    Guarantee: the client, its ledger and its random streams are not changed. The metrics are computed from
+    private samples without noise: they are for evaluation and are not covered by the budget.
+
     >>> from vpdr.config import RunConfig
     >>> from vpdr.federation.builder import build
     >>> client = build(RunConfig.from_dict({"benchmark": {"kind": "synthetic"}, "model": {"dim": 8}})).clients[0]

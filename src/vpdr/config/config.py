@@ -272,12 +272,25 @@ _DEFAULTED_LATER = (("run", "measure_every", 1),)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
-    """All settings of one run. Two runs of equal configs give the same record.
+    """All settings of one run.
 
     Every section has defaults; see `vpdr.config.config` for each setting.
 
+    Args:
+        run: length, seed, threads and evaluation.
+        benchmark: the data, and how they are split among clients.
+        model: backbone, projection, adapter and head.
+        train: local fine-tuning.
+        framework, mechanism, regulariser: the plug-in of each kind, and its options.
+        budget: the privacy budget of every client.
+        release: what is released, from which encoder, how often, with which source of noise.
+        participation: which clients take part in a round.
+        weights: the weight of each client at the server.
+
     Raises:
         InvalidInput: settings contradict each other, or the guarantee is weaker than `budget.require`.
+
+    Guarantee: two runs of equal configs give the same record, if the noise is seeded.
 
     >>> config = RunConfig.from_dict({"run": {"rounds": 3}, "mechanism": {"kind": "vpp"}})
     >>> config.run.rounds, config.mechanism.kind, config.releases
@@ -308,6 +321,9 @@ class RunConfig:
         Args:
             data: section -> setting -> value; sub-tables of framework, mechanism and regulariser are
                 options of the plug-in of that name.
+
+        Returns:
+            The checked config.
 
         Raises:
             InvalidInput: a section or setting is unknown (with a suggestion), or has a value of another type.

@@ -56,7 +56,14 @@ class Server:
         return self.framework.init_state(self.context(0, self.names))
 
     def sample_participants(self, round: int) -> list[str]:
-        """The clients of a round: by the schedule if there is one, else drawn from seed and round alone."""
+        """The clients of a round: by the schedule if there is one, else drawn from seed and round alone.
+
+        Args:
+            round: the round, from 1.
+
+        Returns:
+            Their names, sorted.
+        """
         section = self.config.participation
         if section.schedule:
             return [name for name in self.names if round in section.schedule.get(name, ())]
@@ -71,7 +78,19 @@ class Server:
     def aggregate(
         self, uploads: Mapping[str, Prototypes], state: FrameworkState, round: int
     ) -> tuple[Any, FrameworkState]:
-        """The broadcast of a round and the framework's new state, from the uploads by client."""
+        """Aggregate the uploads of a round.
+
+        Args:
+            uploads: the prototypes of each client that sent some, by its name.
+            state: the framework's state after the round before; `init_state` at the start. It is not changed.
+            round: the round, from 1.
+
+        Returns:
+            The broadcast, and the framework's new state.
+
+        Raises:
+            InvalidInput: the uploads do not fit each other, or hold NaN or infinity.
+        """
         senders = [name for name in self.names if name in uploads]
         return self.framework.aggregate([uploads[name] for name in senders], state, self.context(round, senders))
 
@@ -90,6 +109,18 @@ class Server:
 class Federation:
     """The clients and the server of one run.
 
+    Args:
+        config: the config of the run.
+        clients: all clients, sorted by id.
+        framework: the ProtoPFL framework of the run.
+        streams: the random streams of the run.
+        classes: the public number of classes.
+        weights: the public weight of each client in each class.
+        client_setups: what each client was made from: its data and model. Private.
+        split: the rows of each client, where the data are a real benchmark.
+
+    Guarantee: equal configs give equal clients, and the server gets none of their data.
+
     >>> from vpdr.config import RunConfig
     >>> federation = build(RunConfig.from_dict({"benchmark": {"kind": "synthetic", "clients": 2}, "model": {"dim": 8}}))
     >>> len(federation.clients), federation.server.names == tuple(client.id for client in federation.clients)
@@ -97,13 +128,13 @@ class Federation:
     """
 
     config: RunConfig
-    clients: tuple[Client, ...]  # sorted by id
+    clients: tuple[Client, ...]
     framework: Framework[Any]
     streams: Streams
     classes: int
-    weights: Float[Tensor, "m c"]  # public weights of the clients
+    weights: Float[Tensor, "m c"]
     client_setups: dict[str, ClientSetup]
-    split: Split | None = None  # the rows of each client, where the data are a real benchmark
+    split: Split | None = None
 
     @property
     def server(self) -> Server:
@@ -124,8 +155,13 @@ def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federa
         config: the config of the run.
         progress: called while data are loaded and features computed.
 
+    Returns:
+        The clients before their first round, and the server.
+
     Raises:
         InvalidInput: data or weights are missing or do not fit the config.
+
+    Guarantee: nothing is released and no ledger is charged.
 
     >>> federation = build(RunConfig.from_dict({"benchmark": {"kind": "synthetic"}, "model": {"dim": 8}}))
     >>> federation.clients[0].release(1).vectors.shape[1]

@@ -45,6 +45,8 @@ class NoiseSource(Protocol):
 class SystemNoise:
     """Noise from the entropy of the operating system: the default for private releases.
 
+    Guarantee: that of `NoiseSource`; nobody can repeat a draw.
+
     >>> SystemNoise().normal(2, 3).shape
     torch.Size([2, 3])
     """
@@ -69,6 +71,8 @@ class SeededNoise:
     Args:
         rng: the generator from which all draws are taken.
 
+    Guarantee: the same state of the generator gives the same draws; they are not secret.
+
     >>> SeededNoise(torch.Generator().manual_seed(0)).reproducible
     True
     """
@@ -78,10 +82,12 @@ class SeededNoise:
     rng: torch.Generator
 
     def normal(self, *shape: int) -> Float[Tensor, "..."]:
+        """Standard Gaussian draws."""
         return torch.randn(*shape, generator=self.rng, dtype=torch.float64)
 
     def uniform(self, *shape: int) -> Float[Tensor, "..."]:
-        return torch.rand(*shape, generator=self.rng, dtype=torch.float64).clamp(min=2.0**-54)  # never 0
+        """Draws from the unit interval, never 0."""
+        return torch.rand(*shape, generator=self.rng, dtype=torch.float64).clamp(min=2.0**-54)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,11 @@ class ReleaseContext:
         noise: the source of the privacy noise.
         last_broadcast: the prototypes that the server broadcast last. Public.
         state: the `Release.state` of this client's previous release; empty before the first one.
+
+    Raises:
+        InvalidInput: an unknown kind of encoder.
+
+    Guarantee: none of its fields is computed from the features that are released with it.
 
     >>> ReleaseContext(client="hospital-a", encoder="public").encoder.is_trained_on_private_data
     False
@@ -182,16 +193,45 @@ class Mechanism(Protocol):
 
     @classmethod
     def from_config(cls, config: MechanismConfig) -> Self:
-        """The mechanism, calibrated to the budget of the configuration."""
+        """The mechanism, calibrated to the budget of the configuration.
+
+        Args:
+            config: the budget, the public numbers, and the mechanism's own options.
+
+        Returns:
+            The mechanism; `config.releases` releases of one client stay within the budget.
+
+        Raises:
+            InvalidInput: no noise satisfies the budget, or a setting is out of range.
+        """
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """The receipt that `release` would return, from public numbers and the number of earlier releases.
 
         A client whose failures are observable charges this first, so that even a failure is paid for.
+
+        Args:
+            context: the context that `release` will get.
+
+        Returns:
+            The events and the terms of the release.
         """
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
-        """One release from features [n d] and labels [n], as torch or numpy arrays."""
+        """One release of a client.
+
+        Args:
+            vectors: features [n d], as a torch or numpy array of floating-point numbers. Private.
+            labels: the class of each feature [n], as integers. Private.
+            context: the round, the summariser, the source of the noise, and what the last release left.
+
+        Returns:
+            The prototypes with their receipt, diagnostics, and the state for the next release.
+
+        Raises:
+            InvalidInput: the arrays do not fit each other, the context or the mechanism, or hold NaN or
+                infinity; or the summariser has no sensitivity under the adjacency.
+        """
 
 
 def validate_features(vectors: Array, labels: Array, context: ReleaseContext) -> Features:

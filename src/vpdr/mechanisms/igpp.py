@@ -36,12 +36,15 @@ class NoPrivacy:
 
     @classmethod
     def from_config(cls, config: base.MechanismConfig) -> Self:
+        """As `Mechanism.from_config`; only the adjacency is read."""
         return cls(adjacency=config.adjacency)
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
+        """As `Mechanism.receipt_for`: one `NotPrivateEvent`."""
         return privacy.Receipt(events=(privacy.NotPrivateEvent(),), terms=base.release_terms(self.adjacency, context))
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
+        """As `Mechanism.release`: summarise, and nothing else."""
         features = base.validate_features(vectors, labels, context)
         summary = context.summariser(features.vectors, features.labels)
         vectors = context.summariser.postprocess(summary.vectors, summary.sizes.double())
@@ -95,6 +98,9 @@ class Igpp(base.GaussianMechanism):
             clip_norm, adjacency, accumulate: as above.
             accountant: the name of the accountant, one of `ACCOUNTANTS`.
 
+        Returns:
+            The calibrated mechanism.
+
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.
         """
@@ -103,7 +109,7 @@ class Igpp(base.GaussianMechanism):
 
     @classmethod
     def from_config(cls, config: base.MechanismConfig) -> Self:
-        """`calibrated` from a configuration; option `accumulate`."""
+        """As `Mechanism.from_config`; option `accumulate`."""
         return cls.calibrated(
             config.budget,
             config.releases,
@@ -114,11 +120,12 @@ class Igpp(base.GaussianMechanism):
         )
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
+        """As `Mechanism.receipt_for`: one Gaussian event."""
         events = (GaussianEvent(self.noise_multiplier),)
         return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
-        """Clip, summarise, add noise."""
+        """As `Mechanism.release`: clip, summarise, add noise."""
         features = base.validate_features(vectors, labels, context)
         summary = context.summariser(base.clip(features.vectors, self.clip_norm), features.labels)
         coord_scale = torch.ones(features.vectors.shape[1], dtype=torch.float64)

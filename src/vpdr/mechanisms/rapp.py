@@ -497,6 +497,9 @@ class Rapp(base.GaussianMechanism):
             shares: the relative share of each stage.
             accountant: the name of the accountant, one of `ACCOUNTANTS`.
 
+        Returns:
+            The calibrated mechanism.
+
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.
         """
@@ -512,7 +515,7 @@ class Rapp(base.GaussianMechanism):
 
     @classmethod
     def from_config(cls, config: base.MechanismConfig) -> Self:
-        """`calibrated` from a configuration; options `stages`, `per_class` and `release_dim`.
+        """As `Mechanism.from_config`; options `stages`, `per_class` and `release_dim`.
 
         The projection is drawn from the public stream of the configuration: all clients must share it. A
         `release_dim` of 0 means `default_release_dim`.
@@ -534,7 +537,7 @@ class Rapp(base.GaussianMechanism):
         )
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
-        """The events of the next stages; how many stages are done is public."""
+        """As `Mechanism.receipt_for`: the events of the next stages; how many stages are done is public."""
         stages = self._next_stages(self._load_state(context))
         events = tuple(event for stage in stages for event in stage.events)
         terms = base.guarantee_terms(
@@ -543,7 +546,7 @@ class Rapp(base.GaussianMechanism):
         return privacy.Receipt(events=events, terms=terms)
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
-        """Run the next stages, and release the estimate of all stages so far."""
+        """As `Mechanism.release`: run the next stages, and release the estimate of all stages so far."""
         classes = self.classes if context.classes is None else min(self.classes, context.classes)
         features = base.validate_features(vectors, labels, dataclasses.replace(context, classes=classes))
         dim = features.vectors.shape[1]

@@ -229,6 +229,8 @@ class SelectionConfig:
     Raises:
         InvalidInput: a setting is out of range.
 
+    Guarantee: the Laplace selections of all rounds together spend `share` of the budget's ε.
+
     >>> SelectionConfig(keep=0.1).calibrate(Budget(1.0, 1e-5), rounds=20, k=52).scale
     2080.0
     """
@@ -390,6 +392,9 @@ class Vpp(base.GaussianMechanism):
             selection: the settings of the selection; the paper's if None.
             accountant: the name of the accountant, one of `ACCOUNTANTS`.
 
+        Returns:
+            The calibrated mechanism.
+
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.
         """
@@ -409,7 +414,7 @@ class Vpp(base.GaussianMechanism):
 
     @classmethod
     def from_config(cls, config: base.MechanismConfig) -> Self:
-        """`calibrated` from a configuration; options `keep`, `cap`, `share` and `selection`."""
+        """As `Mechanism.from_config`; options `keep`, `cap`, `share` and `selection`."""
         settings = {name: config.options[name] for name in SelectionConfig.__slots__ if name in config.options}
         return cls.calibrated(
             config.budget,
@@ -422,11 +427,12 @@ class Vpp(base.GaussianMechanism):
         )
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
+        """As `Mechanism.receipt_for`: the selection, where it costs something, and one Gaussian event."""
         events = (*self.selection.cost(context), GaussianEvent(self.noise_multiplier))
         return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
-        """Select, clip both groups, summarise, add noise to both (Alg. 1, lines 5-10)."""
+        """As `Mechanism.release`: select, clip both groups, summarise, add noise to both (Alg. 1, lines 5-10)."""
         features, groups = base.validate_features(vectors, labels, context), self.allocation
         if features.vectors.shape[1] != groups.dim:
             raise InvalidInput(

@@ -27,6 +27,8 @@ class Budget:
     Raises:
         InvalidInput: a value is out of range.
 
+    Guarantee: what the two parts of `split` spend adds up to at most the budget (basic composition).
+
     >>> Budget(1.0, 1e-5).split(0.1)
     (Budget(epsilon=0.1, delta=0.0), Budget(epsilon=0.9, delta=1e-05))
     """

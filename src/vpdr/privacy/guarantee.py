@@ -128,6 +128,8 @@ class Receipt:
         terms: the conditions of the guarantee.
         purpose: a release, or training of the encoder.
 
+    Guarantee: `level` is no stronger than the weakest of the events and terms.
+
     >>> from vpdr.privacy.accountants import GaussianEvent
     >>> terms = GuaranteeTerms(
     ...     adjacency="replace-one", encoder="public", counts="private", basis="proved", noise="system"

@@ -149,10 +149,12 @@ class Ledger:
 
     @property
     def events(self) -> tuple[Event, ...]:
+        """The events of all charges, in order."""
         return tuple(event for entry in self.entries for event in entry.receipt.events)
 
     @property
     def releases(self) -> list[LedgerEntry]:
+        """The charges that are releases."""
         return [entry for entry in self.entries if entry.is_release]
 
     @property
@@ -184,7 +186,14 @@ class Ledger:
             yield entry, self._epsilon(events)
 
     def releases_left(self, limit: int = 10_000) -> int | None:
-        """How many more releases like the last one fit into the budget; None where there is no limit."""
+        """How many more releases like the last one fit into the budget.
+
+        Args:
+            limit: no more than about this many are tried.
+
+        Returns:
+            The number of releases; None without a budget, before the first release, and if that cost nothing.
+        """
         if self.budget is None or not self.releases or not self.releases[-1].receipt.events:
             return None
         last, max_epsilon = self.releases[-1].receipt.events, self.budget.epsilon
@@ -201,6 +210,7 @@ class Ledger:
         return low
 
     def state_dict(self) -> dict[str, Any]:
+        """The ledger as plain data, for checkpoints and files."""
         return {
             "client": self.client,
             "budget": self.budget and asdict(self.budget),
@@ -282,7 +292,20 @@ class LedgerFile:
 
     @classmethod
     def open_or_create(cls, path: Path, ledger: Ledger) -> "LedgerFile":
-        """Open a ledger that was started with the same header, or write a new one; InvalidInput where they differ."""
+        """Open a ledger, or write a new one where there is none.
+
+        Args:
+            path: the file.
+            ledger: what is written; a ledger that exists must have its client, budget, accountant and
+                adjacency, and all of its entries.
+
+        Returns:
+            The file.
+
+        Raises:
+            InvalidInput: the file cannot be read, or is that of another ledger.
+            DamagedFile: its content cannot be trusted.
+        """
         file = cls(path)
         with file._lock_file():
             if not file.path.exists():
@@ -332,7 +355,17 @@ class LedgerFile:
             raise DamagedFile(f"{self.path} cannot be read: {error}; {refusal}") from error
 
     def charge(self, receipt: Receipt, *, round: int) -> None:
-        """Record a charge on disk, or refuse it as `Ledger.charge` does; nothing may be released before."""
+        """Record a charge on disk; nothing may be released before this returns.
+
+        Args:
+            receipt: the privacy cost.
+            round: the round of the release or of the training.
+
+        Raises:
+            BudgetExceeded: the total would exceed the budget; nothing is recorded.
+            InvalidInput: `Ledger.charge` refuses the receipt, or the file cannot be read.
+            DamagedFile: the content of the file cannot be trusted.
+        """
         with self._lock_file():
             ledger = self.read()
             ledger.charge(receipt, round=round)

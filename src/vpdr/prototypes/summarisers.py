@@ -127,6 +127,7 @@ class ClassMeans(PublicCounts):
 
     @classmethod
     def from_config(cls, config: SummariserConfig) -> "ClassMeans":
+        """The summariser with the `min_count` of a configuration."""
         return cls(min_count=config.min_count)
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
@@ -163,6 +164,7 @@ class ClassSums:
 
     @classmethod
     def from_config(cls, config: SummariserConfig) -> "ClassSums":
+        """The summariser for the `classes` of a configuration."""
         return cls(classes=config.classes)
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
