@@ -159,10 +159,7 @@ class Dcr:
 
 
 class DcrRegulariser(Regulariser):
-    """DCR on one client: the student gets soft-clipped features, the teacher raw ones.
-
-    The teacher starts as a copy of the student's head.
-    """
+    """DCR on one client: the student gets soft-clipped features, the teacher raw ones."""
 
     def __init__(self, config: Dcr, head: nn.Module) -> None:
         super().__init__()

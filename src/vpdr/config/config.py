@@ -277,15 +277,10 @@ class RunConfig:
     Every section has defaults; see `vpdr.config.config` for each setting.
 
     Args:
-        run: length, seed, threads and evaluation.
-        benchmark: the data, and how they are split among clients.
-        model: backbone, projection, adapter and head.
-        train: local fine-tuning.
+        run, benchmark, model, train: length and seed, the data and their split, the networks, fine-tuning.
         framework, mechanism, regulariser: the plug-in of each kind, and its options.
-        budget: the privacy budget of every client.
-        release: what is released, from which encoder, how often, with which source of noise.
-        participation: which clients take part in a round.
-        weights: the weight of each client at the server.
+        budget, release: the privacy budget of every client, and what is released.
+        participation, weights: who takes part in a round, and how much each client counts.
 
     Raises:
         InvalidInput: settings contradict each other, or the guarantee is weaker than `budget.require`.

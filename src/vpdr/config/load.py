@@ -86,7 +86,7 @@ def load_experiment(source: str, options: ExperimentOptions | None = None) -> Ex
         if all(key in (method.get(section) or {}) for method in methods.values()):
             raise InvalidInput(
                 f"--set {section}.{key} has no effect: each method sets it itself; leave it out, "
-                "or describe an arm of your own in a file"
+                "or describe a method of your own in a file"
             )
     if "baseline" in content:
         check_known("baseline", [content["baseline"]], [*methods, *read_builtin("experiments", "methods")])

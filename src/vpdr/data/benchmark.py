@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def dirichlet_partition(
     >>> sum(len(part) for part in parts), min(len(part) for part in parts) >= 10
     (100, True)
     """
-    _check_concentration(concentration)
+    positive(concentration=concentration)
     if clients < 1 or clients * minimum > len(labels):
         raise InvalidInput(
             f"expected at least one client and {minimum} samples for each, got {clients} clients "
@@ -207,7 +208,7 @@ def skew_labels(
     If m is below `minimum` (or below all samples of a smaller client), m is raised to that; an exhausted
     class then contributes all its samples, and the others fill up in descending order of p.
     """
-    _check_concentration(concentration)
+    positive(concentration=concentration)
     generator = numpy_generator(rng)
     subsets = []
     for client, labels in enumerate(labels_by_client):
@@ -241,11 +242,6 @@ def _skewed_counts(shares: Float[np.ndarray, " c"], sizes: Indices, minimum: int
     for label in np.argsort(-shares, kind="stable"):
         counts[label] += min(sizes[label] - counts[label], total - counts.sum())
     return counts
-
-
-def _check_concentration(concentration: float) -> None:
-    if not 0 < concentration < float("inf"):
-        raise InvalidInput(f"concentration must be positive and finite, got {concentration}; use 0.1 to 100")
 
 
 def _floor_with_tolerance(value: float) -> int:
@@ -482,20 +478,15 @@ def _draw_client_splits(benchmark: Benchmark, config: SplitConfig, streams: Stre
         rng = streams.generator("skew", client="pool")
         parts = dirichlet_partition(labels[train], config.clients, config.concentration, rng, config.minimum)
         name = benchmark.domains[0].name if len(benchmark.domains) == 1 else None
-        for number, part in enumerate(parts):
-            client = f"client-{number:03d}"
-            client_splits.append(
-                ClientSplit(client=client, domain=name, train=train[part], validation=unused[:0], test=test)
-            )
-        return client_splits
+        make_split = partial(ClientSplit, domain=name, validation=unused[:0], test=test)
+        return [make_split(client=f"client-{number:03d}", train=train[part]) for number, part in enumerate(parts)]
     for domain, (train, unused, test) in zip(benchmark.domains, by_domain, strict=True):
         parts = partition_domain(labels[train], config, streams.generator("skew", client=domain.name))
         validation = unused if config.skew == "domain" else unused[:0]
+        make_split = partial(ClientSplit, domain=domain.name, validation=validation, test=test)
         for number, part in enumerate(parts, 1):
             client = domain.name if len(parts) == 1 else f"{domain.name}-{number}"
-            client_splits.append(
-                ClientSplit(client=client, domain=domain.name, train=train[part], validation=validation, test=test)
-            )
+            client_splits.append(make_split(client=client, train=train[part]))
     return client_splits
 
 

@@ -43,7 +43,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 def read_cifar(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
     """All batches of the first format of which there is a file, the test batch last."""
-    for suffix, read in _FORMATS.items():
+    for suffix, read in (("", _read_pickle), (".bin", _read_binary)):
         paths = [find_file(root, (name + suffix,)) for name in _BATCH_NAMES]
         if not any(paths):
             continue
@@ -81,9 +81,6 @@ def _read_binary(path: Path) -> LabelledImages:
 def _planes_to_images(planes: np.ndarray, labels: np.ndarray) -> LabelledImages:
     images = planes.reshape(-1, 3, _SIZE, _SIZE).transpose(0, 2, 3, 1)
     return make_labelled_images(np.ascontiguousarray(images), labels)
-
-
-_FORMATS = {"": _read_pickle, ".bin": _read_binary}
 
 
 # One pool of small photographs, for label skew.

@@ -14,6 +14,7 @@ from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_
 from vpdr.validation import InvalidInput
 
 TrainTestImages = tuple[LabelledImages, LabelledImages]
+FileNames = tuple[tuple[str, ...], tuple[str, ...]]  # of the training and of the test file, in any compression
 
 _IDX_UINT8 = 0x08
 _IDX_PATTERNS = (
@@ -83,7 +84,16 @@ def _unflatten(images: np.ndarray, labels: np.ndarray) -> LabelledImages:
 
 def read_digits(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
     """One of the four datasets; None and an error if it cannot be read."""
-    return _DOMAIN_READERS[domain](root, issues)
+    if domain == "mnist":
+        return _read_mnist(root, issues)
+    if domain == "syn":
+        return _read_syn(root, issues)
+    if domain == "svhn":
+        return _read_two_files(root, domain, (("train_32x32.mat",), ("test_32x32.mat",)), read_mat, issues)
+    libsvm = (("usps", "usps.bz2"), ("usps.t", "usps.t.bz2"))
+    if find_file(root, (*libsvm[0], *libsvm[1])):
+        return _read_two_files(root, domain, libsvm, read_libsvm, issues)
+    return _read_one_file(root, domain, {"usps*.h5": read_h5, "usps*.hdf5": read_h5, "usps*.npz": read_npz}, issues)
 
 
 def _read_mnist(root: Path, issues: IssueLog) -> RawDomain | None:
@@ -99,17 +109,6 @@ def _read_idx_pair(images: Path, labels: Path) -> LabelledImages:
     return make_labelled_images(read_idx(images), read_idx(labels))
 
 
-def _read_usps(root: Path, issues: IssueLog) -> RawDomain | None:
-    train, test = ("usps", "usps.bz2"), ("usps.t", "usps.t.bz2")
-    if find_file(root, (*train, *test)):
-        return _read_two_files(root, "usps", train, test, read_libsvm, issues)
-    return _read_one_file(root, "usps", {"usps*.h5": read_h5, "usps*.hdf5": read_h5, "usps*.npz": read_npz}, issues)
-
-
-def _read_svhn(root: Path, issues: IssueLog) -> RawDomain | None:
-    return _read_two_files(root, "svhn", ("train_32x32.mat",), ("test_32x32.mat",), read_mat, issues)
-
-
 def _read_syn(root: Path, issues: IssueLog) -> RawDomain | None:
     train, test = (find_directory(root, part) for part in ("imgs_train", "imgs_valid"))
     raw = None
@@ -123,16 +122,11 @@ def _read_syn(root: Path, issues: IssueLog) -> RawDomain | None:
 
 
 def _read_two_files(
-    root: Path,
-    name: str,
-    train_names: tuple[str, ...],
-    test_names: tuple[str, ...],
-    read: Callable[[Path], LabelledImages],
-    issues: IssueLog,
+    root: Path, name: str, files: FileNames, read: Callable[[Path], LabelledImages], issues: IssueLog
 ) -> RawDomain | None:
     """Training and test images from one file each."""
-    train, test = find_file(root, train_names), find_file(root, test_names)
-    what = f"{train_names[-1]} and {test_names[-1]}"
+    train, test = (find_file(root, names) for names in files)
+    what = " and ".join(names[-1] for names in files)
     if train is None or test is None:
         return _report_missing(name, what, issues)
     parts = [issues.try_read(f"{name} as {what}", read, path) for path in (train, test)]
@@ -157,9 +151,6 @@ def _report_missing(name: str, what: str, issues: IssueLog) -> RawDomain | None:
         "`vpdr data list` says where to get it, or name the domains to go without it"
     )
     return None
-
-
-_DOMAIN_READERS = {"mnist": _read_mnist, "usps": _read_usps, "svhn": _read_svhn, "syn": _read_syn}
 
 
 # Ten digits; each of the four domains is a public dataset of its own.

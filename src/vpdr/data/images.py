@@ -162,8 +162,6 @@ def random_flip(images: UInt8[Tensor, "b 3 h w"], rng: torch.Generator) -> UInt8
     return flipped
 
 
-# Images that a dataset publishes as arrays.
-
 LabelledImages = tuple[np.ndarray, Indices]
 
 

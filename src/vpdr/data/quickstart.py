@@ -24,9 +24,7 @@ BACKBONE_PIXELS = 96  # the size for a backbone: enough for digits, and fast on 
 NUM_CLASSES = 10
 
 DOMAIN_NAMES = ("mnist", "optical", "textured", "printed")
-
-# Increase it whenever the same packages give other images than before.
-IMAGES_VERSION = 1
+IMAGES_VERSION = 1  # increase it whenever the same packages give other images than before
 
 # The images are part of the definition of the benchmark, so their seed is not the run's.
 _STREAMS = Streams(1998)
@@ -196,9 +194,6 @@ def _texture_field(kind: int, size: int, rng: np.random.Generator) -> Float[np.n
     return field
 
 
-# Gaussian blobs: labelled features for tests and documentation, drawn in a millisecond.
-
-
 _CENTRE_SPREAD = 2.0
 
 
@@ -214,7 +209,7 @@ class BlobSplit(NamedTuple):
 def make_blobs(
     clients: int, classes: int, dim: int, samples_per_class: int, streams: Streams, *, shift: float = 0.5
 ) -> tuple[BlobSplit, ...]:
-    """Gaussian features around class centres, shifted by one vector for each client.
+    """Gaussian features around class centres, shifted by one vector for each client, for tests and documentation.
 
     The class centres are the same for all clients; samples have unit variance around their shifted centre.
     `shift` is the standard deviation of each entry of a client's shift. There are as many test samples as

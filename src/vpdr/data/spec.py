@@ -25,9 +25,7 @@ from vpdr.validation import InvalidInput, one_of
 
 T = TypeVar("T")
 
-# Increase it whenever the same files give other pixels than before.
-PIXELS_VERSION = 1
-
+PIXELS_VERSION = 1  # increase it whenever the same files give other pixels than before
 # All that the readers of the public formats are known to raise on damaged files.
 READ_ERRORS = (
     *(OSError, EOFError, ValueError, KeyError, TypeError, IndexError, NotImplementedError, SyntaxError),
@@ -38,9 +36,6 @@ _CHUNK_SIZE = 64  # images decoded at a time
 _MAX_CLASSES_LISTED = 3  # in one line of a report
 
 DecodeProgress = Callable[[int, int], None]  # images done, images in total
-
-
-# What a reader of a dataset gets, uses and returns; no file is trusted.
 
 
 @dataclass(slots=True)
@@ -157,9 +152,6 @@ def find_directory(root: Path, name: str) -> Path | None:
     return min(candidates, key=lambda path: (len(path.parts), path), default=None)
 
 
-# A benchmark as published, and as it is on the user's disk.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DomainSpec:
     """One domain as published: the number of samples of each class, or one total if only that is known.
@@ -212,6 +204,8 @@ class DatasetReport:
 
 # Reads one domain below a directory; returns None and logs an error if it cannot.
 DomainReader = Callable[[Path, str, IssueLog], RawDomain | None]
+# Makes one domain, also from the fields of a `LabelledDomain`.
+DomainMaker = Callable[[DomainSpec, RawDomain, dict[str, Any]], LabelledDomain]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,13 +269,8 @@ class BenchmarkSpec:
                     progress(spec.name, row + 1, len(raw.content))
         return DatasetReport(self.name, tuple(counts), (*issues.errors, *issues.warnings))
 
-    def _read_benchmark(
-        self,
-        root: Path,
-        domains: Sequence[str] | None,
-        make_domain: Callable[[DomainSpec, RawDomain, dict[str, Any]], LabelledDomain],
-    ) -> Benchmark:
-        """All domains as `make_domain` makes them, which also gets the fields of a `LabelledDomain`."""
+    def _read_benchmark(self, root: Path, domains: Sequence[str] | None, make_domain: DomainMaker) -> Benchmark:
+        """All domains as `make_domain` makes them."""
         issues = IssueLog(root)
         raw_domains = [(spec, raw) for spec, raw, _ in self._read_domains(issues, domains)]
         if issues.errors:

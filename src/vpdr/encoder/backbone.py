@@ -29,14 +29,10 @@ BatchProgress: TypeAlias = Callable[[int, int], None]  # samples done, samples i
 BatchRows: TypeAlias = Int[Tensor, " _"]  # batches differ in size
 ComputeBatch: TypeAlias = Callable[[BatchRows], Float[Tensor, "_ p"]]
 
-# Increase it whenever the same weights and samples give other features than before.
-FEATURES_VERSION = 3
+FEATURES_VERSION = 3  # increase it whenever the same weights and samples give other features than before
 CHUNK_SIZE = 4096  # samples in one file: the most that an interruption costs
 _READ_SIZE = 64  # samples read at a time to hash them
 _CPU_BATCH_SIZE, _ACCELERATOR_BATCH_SIZE = 16, 256
-
-
-# From raw samples to batches of a network: images, texts and pooled features as `vpdr.types.Inputs`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +234,6 @@ class FeatureInputs:
 
     def batch(self, rows: Int[Tensor, " b"], rng: torch.Generator | None = None) -> Float[Tensor, "b p"]:
         return self.features[rows]
-
-
-# A network with its preprocessing, and the cache of its features.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -219,8 +219,6 @@ class ResNet(Network):
         return x.mean(dim=(2, 3))
 
 
-# Vision Transformers with patches of 16 pixels, and BERT-like text encoders (MiniLM, RoBERTa).
-
 VIT_PATCH, VIT_GRID, VIT_DEPTH, VIT_EPS = 16, 14, 12, 1e-12
 MIN_SLICE_SIZE, MAX_SLICES = 32, 8  # of a batch of texts
 
@@ -338,20 +336,15 @@ class TextEncoder(Network):
         order = lengths.argsort(stable=True)
         features = []
         for rows in order.split(max(MIN_SLICE_SIZE, -(-len(x) // MAX_SLICES))):
-            ids, mask = x[rows, :, : int(lengths[rows].max())].unbind(1)
-            features.append(self.encode_word_vectors(self.words(ids), mask.bool(), adapters))
+            ids, counted = x[rows, :, : int(lengths[rows].max())].unbind(1)
+            mask = counted.bool()
+            count = mask.long().cumsum(1) * mask
+            positions = (count + self.config.first_position - 1).clamp(min=0)  # of no effect where masked
+            tokens = self.norm(self.words(ids) + self.positions(positions) + self.types.weight[0])
+            for index, block in enumerate(self.blocks):
+                tokens = apply_block_adapter(block(tokens, mask[:, None, None, :]), adapters, index)
+            features.append(self.config.pool(tokens, mask))
         return torch.cat(features)[order.argsort()]
-
-    def encode_word_vectors(
-        self, word_vectors: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"], adapters: BlockAdapters
-    ) -> Float[Tensor, "b p"]:
-        """The pooled features of word vectors, which an attack can optimise directly."""
-        count = mask.long().cumsum(1) * mask
-        positions = (count + self.config.first_position - 1).clamp(min=0)  # of no effect where masked
-        x = self.norm(word_vectors + self.positions(positions) + self.types.weight[0])
-        for index, block in enumerate(self.blocks):
-            x = apply_block_adapter(block(x, mask[:, None, None, :]), adapters, index)
-        return self.config.pool(x, mask)
 
 
 def mean_pool(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:

@@ -100,8 +100,7 @@ class FrozenProjection(nn.Module):
     It is never trained and depends on no client's data, so its features are public and computed once. Where
     projections are `trained_by_clients`, each personal encoder trains its own copy.
 
-    Guarantee:
-        Prototypes of different clients are in one space only if all clients have the same projection.
+    Guarantee: prototypes of different clients are in one space only if all clients have the same projection.
     """
 
     def __init__(self, linear: nn.Linear, scale: float, *, trained_by_clients: bool = False) -> None:
@@ -250,19 +249,11 @@ def _require_inputs(inputs: Tensor | None) -> Tensor:
     return inputs
 
 
-def _all_blocks(backbone: Backbone) -> range:
-    return range(len(backbone.network.adapter_sites))
-
-
-def _paper_blocks(backbone: Backbone) -> range:
-    return _all_blocks(backbone)[backbone.info.first_adapter_block :]
-
-
 # The blocks that adapters follow; None: one adapter after the projection instead.
 PLACEMENTS: dict[str, Callable[[Backbone], range] | None] = {
     "last": None,
-    "blocks": _paper_blocks,
-    "all-blocks": _all_blocks,
+    "blocks": lambda backbone: range(backbone.info.first_adapter_block, len(backbone.network.adapter_sites)),
+    "all-blocks": lambda backbone: range(len(backbone.network.adapter_sites)),
 }
 
 

@@ -409,9 +409,6 @@ def _load_tensors(network: networks.Network, tensors: dict[str, Tensor], name: s
     network.load_state_dict(state, assign=True)
 
 
-# Model families for clients with different architectures, read from families.toml.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
     """The architecture of one client."""

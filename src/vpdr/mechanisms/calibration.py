@@ -48,14 +48,11 @@ def _calibrate_plug_in(request: CalibrationRequest) -> dict[str, Any]:
         accountant=request.accountant,
         samples_per_class=0,
         rng=Streams(0).generator("release-space"),
-        options={},
     )
     events = MECHANISMS[request.mechanism].from_config(config).receipt_for().events * request.rounds
     precision = accountants.gaussian_precision(events)
     return {
         **_common_fields(request, math.sqrt(request.rounds / precision) if precision else math.inf, events),
-        "selection_scale": None,
-        "kept": None,
         "energy_ratio": None,
         "reading": f"the events of {request.rounds} receipts; the multiplier is that of a Gaussian of equal cost",
     }
@@ -65,8 +62,6 @@ def _calibrate_igpp(request: CalibrationRequest) -> dict[str, Any]:
     multiplier = accountants.get_accountant(request.accountant).noise_multiplier(request.budget, request.rounds)
     return {
         **_common_fields(request, multiplier, (GaussianEvent(multiplier),) * request.rounds),
-        "selection_scale": None,
-        "kept": None,
         "group_noise": [1.0, 1.0],
         "group_multipliers": [multiplier, multiplier],
         "energy_ratio": 1.0,
@@ -99,8 +94,6 @@ def _calibrate_rapp(request: CalibrationRequest) -> dict[str, Any]:
     stages = [schedule.stage(number, multiplier) for number in range(schedule.count)]
     return {
         **_common_fields(request, multiplier, tuple(event for stage in stages for event in stage.events)),
-        "selection_scale": None,
-        "kept": None,
         "stages": [stage.sums.noise_multiplier for stage in stages],
         "energy_ratio": (multiplier / _calibrate_igpp(request)["noise_multiplier"]) ** 2,
         "reading": f"{schedule.count} stages, which together are one release of sums at this multiplier; "
@@ -131,4 +124,6 @@ def _common_fields(request: CalibrationRequest, multiplier: float, events: Event
             "means": base.describe_sensitivity(request.adjacency, ClassMeans()),
             "sums": base.describe_sensitivity(request.adjacency, ClassSums(classes=2)),
         },
+        "selection_scale": None,
+        "kept": None,
     }

@@ -491,11 +491,9 @@ class Rapp(base.GaussianMechanism):
         """The mechanism with the least noise at which all stages, in `rounds` releases, stay in the budget.
 
         Args:
-            budget: what one client may spend in all.
-            rounds: the number of releases.
+            budget, rounds, accountant: as `Igpp.calibrated`.
             clip_norm, classes, projection, per_class, adjacency: as above.
             shares: the relative share of each stage.
-            accountant: the name of the accountant, one of `ACCOUNTANTS`.
 
         Returns:
             The calibrated mechanism.

@@ -385,12 +385,10 @@ class Vpp(base.GaussianMechanism):
         """The mechanism with the least noise at which `rounds` releases stay within the budget.
 
         Args:
-            budget: what one client may spend in all.
-            rounds: the number of releases, each with a selection.
+            budget, rounds, accountant: as `Igpp.calibrated`; there is a selection before each release.
             clip_norm, adjacency: as above.
             dim: the dimension of the features.
             selection: the settings of the selection; the paper's if None.
-            accountant: the name of the accountant, one of `ACCOUNTANTS`.
 
         Returns:
             The calibrated mechanism.

@@ -207,8 +207,6 @@ def bisect_smallest(low: float, high: float, suffices: Callable[[float], bool]) 
     return high
 
 
-# Accountants: they add up what events spend, and find the noise that a budget allows.
-
 REL_SLACK = 1e-9  # share of ε never spent, so that no order of summation exceeds the budget
 MAX_ROUNDS = 10**9
 

@@ -254,8 +254,6 @@ class Ledger:
         return get_accountant(self.accountant).epsilon(events, self.budget.delta)
 
 
-# The ledger on disk.
-
 LEDGER_FORMAT, LEDGER_VERSION = "vpdr-ledger", 1
 
 
@@ -355,15 +353,13 @@ class LedgerFile:
             raise DamagedFile(f"{self.path} cannot be read: {error}; {refusal}") from error
 
     def charge(self, receipt: Receipt, *, round: int) -> None:
-        """Record a charge on disk; nothing may be released before this returns.
+        """As `Ledger.charge`, on disk.
 
         Args:
-            receipt: the privacy cost.
-            round: the round of the release or of the training.
+            receipt, round: as there.
 
         Raises:
-            BudgetExceeded: the total would exceed the budget; nothing is recorded.
-            InvalidInput: `Ledger.charge` refuses the receipt, or the file cannot be read.
+            BudgetExceeded, InvalidInput: as there, and InvalidInput if the file cannot be read.
             DamagedFile: the content of the file cannot be trusted.
         """
         with self._lock_file():

@@ -86,8 +86,6 @@ class PublicCounts:
         return None
 
 
-# One prototype per class: class means with public counts, and class sums with private counts.
-
 _JOINT_SENSITIVITY = {
     Adjacency.REPLACE_SAME_LABEL: 2.0,  # one sum moves by at most 2R, no count moves
     Adjacency.REPLACE_ONE: 2.0,  # same label: one sum by 2R; other label: two sums by R and two counts by 1
@@ -190,9 +188,6 @@ class ClassSums:
     def variances(self, stds: Float[Tensor, " p"], sizes: Float[Tensor, " p"]) -> Float[Tensor, " p"] | None:
         """Published: the noise of a sum is the same for all data, and its count is noisy or public."""
         return (stds / sizes.clamp(min=1)).square()
-
-
-# Several prototypes per class by clustering (FINCH, k-means); their sensitivity is published, not proved.
 
 
 class _ClusterCentroids(PublicCounts):

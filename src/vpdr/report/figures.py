@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from vpdr.report import format as fmt
 from vpdr.report import stats
-from vpdr.report.format import DASH, METRIC_PHRASES, METRIC_TITLES, join_and, method_name
-from vpdr.report.stats import Curve, RecordsByMethod, accuracy_curve, mean_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +120,7 @@ class MethodStyle:
 
 
 MethodStyles = Mapping[str, MethodStyle]  # by method
-BudgetCurves = dict[float, dict[Curve, list[str]]]  # budget -> curve -> methods with this curve
+BudgetCurves = dict[float, dict[stats.Curve, list[str]]]  # budget -> curve -> methods with this curve
 
 
 def method_styles(methods: Sequence[str], baseline: str | None) -> dict[str, MethodStyle]:
@@ -139,8 +138,6 @@ def method_styles(methods: Sequence[str], baseline: str | None) -> dict[str, Met
     return styles
 
 
-# Accuracy
-
 DOTTED_LINE: dict[str, Any] = {"color": TEXT_COLOUR, "linewidth": 1, "linestyle": (0, (1, 1))}
 
 
@@ -150,7 +147,7 @@ def plot_final_accuracy(setting: Mapping[str, Any], baseline: str | None, styles
     methods = setting["methods"]
     panels = {
         metric: title
-        for metric, title in METRIC_TITLES.items()
+        for metric, title in fmt.METRIC_TITLES.items()
         if any(metric in summary["metrics"] for summary in methods.values())
     }
     figure, grid = make_subplots(len(panels), 1, (9, 0.9 + 0.3 * len(methods)), sharey=True, sharex=True)
@@ -172,7 +169,7 @@ def plot_final_accuracy(setting: Mapping[str, Any], baseline: str | None, styles
         axes.grid(visible=False, axis="y")
     low, high = grid[0, 0].get_xlim()
     grid[0, 0].set(xlim=(max(low, -2), min(high, 102)), ylim=(len(methods) - 0.5, -0.5))
-    grid[0, 0].set_yticks(range(len(methods)), [method_name(method) for method in methods])
+    grid[0, 0].set_yticks(range(len(methods)), [fmt.method_name(method) for method in methods])
     return figure
 
 
@@ -183,25 +180,25 @@ def _baseline_metric(metric: str) -> str:
 
 @drawing_style()
 def plot_accuracy_by_round(
-    records: RecordsByMethod, metric: str, baseline: str | None, styles: MethodStyles
+    records: stats.RecordsByMethod, metric: str, baseline: str | None, styles: MethodStyles
 ) -> "Figure":
     """Accuracy after each round: a panel for each family, thin lines for seeds, a thick one for the mean."""
-    curves = {method: [accuracy_curve(record, metric) for record in each] for method, each in records.items()}
+    curves = {method: [stats.accuracy_curve(record, metric) for record in each] for method, each in records.items()}
     curves = {method: each for method, each in curves.items() if any(curve.rounds for curve in each)}
     baseline_runs = () if baseline is None else records.get(baseline, ())
-    reference = mean_curve([accuracy_curve(record, _baseline_metric(metric)) for record in baseline_runs])
+    reference = stats.mean_curve([stats.accuracy_curve(record, _baseline_metric(metric)) for record in baseline_runs])
     families = list(dict.fromkeys(styles[method].family for method in curves))
     figure, grid = make_panels(len(families), 3, 2, title_height=0.4, sharex=True, sharey=True)
     for axes, family in zip(grid.flat, families, strict=False):
         for method in (each for each in curves if styles[each].family == family):
-            runs, mean = curves[method], mean_curve(curves[method])
+            runs, mean = curves[method], stats.mean_curve(curves[method])
             line = {"color": styles[method].colour, "linestyle": styles[method].linestyle}
             for curve in runs if len(runs) > 1 else ():
                 axes.plot(curve.rounds, curve.values, linewidth=0.7, alpha=0.45, **line)
             axes.plot(mean.rounds, mean.values, linewidth=2.2, label=method or "mean", **line)
         if reference.rounds and styles[str(baseline)].family != family:
             axes.plot(reference.rounds, reference.values, label=baseline, **DOTTED_LINE)
-        axes.set_title(method_name(family))
+        axes.set_title(fmt.method_name(family))
         axes.legend(loc="best")
     _label_round_panels(figure, grid, len(families))
     return figure
@@ -217,7 +214,7 @@ def _label_round_panels(figure: "Figure", grid: Any, used: int) -> None:
 
 
 @drawing_style()
-def plot_accuracy_by_client(records: RecordsByMethod, scopes: Sequence[str]) -> "Figure":
+def plot_accuracy_by_client(records: stats.RecordsByMethod, scopes: Sequence[str]) -> "Figure":
     """Final accuracy of every client by every method, averaged over seeds."""
     tables = {s: {method: stats.final_accuracy_by_client(runs, s) for method, runs in records.items()} for s in scopes}
     names = list(dict.fromkeys(name for row in tables[scopes[0]].values() for name in row))
@@ -234,11 +231,11 @@ def plot_accuracy_by_client(records: RecordsByMethod, scopes: Sequence[str]) -> 
         axes.spines[:].set_visible(False)
         for row, line in enumerate(cells if len(names) <= 12 else ()):
             for column, cell in enumerate(line):
-                text, colour = DASH if cell is None else f"{cell:.0f}", "white" if (cell or 0) > 65 else TEXT_COLOUR
+                text, colour = fmt.DASH if cell is None else f"{cell:.0f}", "white" if (cell or 0) > 65 else TEXT_COLOUR
                 axes.text(column, row, text, color=colour, ha="center", va="center", fontsize=9)
         axes.set_title(f"{scope} classes, accuracy in %")
         axes.set_xticks(range(len(names)), names, rotation=0 if len(names) <= 5 else 90)
-    grid[0, 0].set_yticks(range(len(records)), [method_name(method) for method in records])
+    grid[0, 0].set_yticks(range(len(records)), [fmt.method_name(method) for method in records])
     grid[0, 0].invert_yaxis()
     return figure
 
@@ -246,32 +243,29 @@ def plot_accuracy_by_client(records: RecordsByMethod, scopes: Sequence[str]) -> 
 @drawing_style()
 def plot_single_run(record: Mapping[str, Any]) -> "Figure":
     """Accuracy of a single run after each round: thin lines for clients, a thick one for their mean."""
-    means = {metric: accuracy_curve(record, metric) for metric in METRIC_TITLES}
-    shown = [metric for metric in METRIC_TITLES if means[metric].rounds]
+    means = {metric: stats.accuracy_curve(record, metric) for metric in fmt.METRIC_TITLES}
+    shown = [metric for metric in fmt.METRIC_TITLES if means[metric].rounds]
     figure, grid = make_subplots(len(shown), 1, (3 * len(shown), 2.8), sharex=True, sharey=True)
     for axes, metric in zip(grid[0], shown, strict=True):
         for index, client in enumerate(record["clients"]):
-            curve = accuracy_curve(record, metric, client)
+            curve = stats.accuracy_curve(record, metric, client)
             colour = COLOURS[index % len(COLOURS)]
             axes.plot(curve.rounds, curve.values, color=colour, linewidth=1, marker=".", label=client)
         axes.plot(means[metric].rounds, means[metric].values, color=TEXT_COLOUR, linewidth=2.4, label="mean")
-        axes.set_title(METRIC_TITLES[metric])
+        axes.set_title(fmt.METRIC_TITLES[metric])
     if len(record["clients"]) <= 12:
         grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     _label_round_panels(figure, grid, len(shown))
     return figure
 
 
-# Releases
-
-
-def budget_curves(records: RecordsByMethod) -> BudgetCurves:
+def budget_curves(records: stats.RecordsByMethod) -> BudgetCurves:
     """The ε spent after each round by budget; methods with equal values share a curve."""
     curves_by_budget: BudgetCurves = {}
     for method, runs in records.items():
         curve = stats.epsilon_curve(runs)
         if any(curve.values):
-            curve = Curve(curve.rounds, tuple(round(value, 6) for value in curve.values))
+            curve = stats.Curve(curve.rounds, tuple(round(value, 6) for value in curve.values))
             budget = runs[0]["privacy"]["epsilon_budget"]
             curves_by_budget.setdefault(budget, {}).setdefault(curve, []).append(method)
     return dict(sorted(curves_by_budget.items()))
@@ -285,7 +279,7 @@ def plot_budgets(curves_by_budget: BudgetCurves, styles: MethodStyles) -> "Figur
         axes.axhline(budget, color=TEXT_COLOUR, linewidth=1, linestyle="--")
         for curve, methods in curves.items():
             style = styles[methods[0]]
-            label = join_and([method or "spent" for method in methods])
+            label = fmt.join_and([method or "spent" for method in methods])
             axes.plot(curve.rounds, curve.values, "-", color=style.colour, drawstyle="steps-post", label=label)
             axes.plot(curve.rounds, curve.values, style.marker, color=style.colour, markersize=3.5)
         axes.set(title=f"budget ε = {budget:g}", xlabel="round", ylim=(0, 1.08 * budget))
@@ -296,7 +290,7 @@ def plot_budgets(curves_by_budget: BudgetCurves, styles: MethodStyles) -> "Figur
 
 
 @drawing_style()
-def plot_noise_to_signal(records: RecordsByMethod, styles: MethodStyles) -> "Figure":
+def plot_noise_to_signal(records: stats.RecordsByMethod, styles: MethodStyles) -> "Figure":
     """Noise-to-signal ratios of the releases on a logarithmic scale, with a line at 1.
 
     A dot for each client and seed, a bar at the mean, and a note on zero and infinite ratios.
@@ -320,15 +314,12 @@ def plot_noise_to_signal(records: RecordsByMethod, styles: MethodStyles) -> "Fig
         axes.text(1.02, row, note, transform=right, ha="left", va="center", fontsize=8.5, color=TEXT_COLOUR)
     axes.set(xlabel="noise-to-signal ratio (log scale)")
     axes.set_ylim(len(ratios) - 0.5, -0.5)
-    axes.set_yticks(range(len(ratios)), [method_name(method) for method in ratios])
+    axes.set_yticks(range(len(ratios)), [fmt.method_name(method) for method in ratios])
     low, high = axes.get_xlim()
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("{x:g}" if high < 8 * low else "")
     axes.grid(visible=False, axis="y")
     return figure
-
-
-# Attacks
 
 
 @drawing_style()
@@ -345,9 +336,6 @@ def plot_roc(attack: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-# Figures with captions for the page
-
-
 @dataclass(frozen=True, slots=True)
 class CaptionedFigure:
     """An `<svg>` element and a sentence about it."""
@@ -362,7 +350,7 @@ def captioned_figure(figure: "Figure", name: str, caption: str) -> CaptionedFigu
 
 
 def accuracy_figures(
-    summary: Mapping[str, Any], runs: RecordsByMethod, baseline: str | None, styles: MethodStyles, key: str
+    summary: Mapping[str, Any], runs: stats.RecordsByMethod, baseline: str | None, styles: MethodStyles, key: str
 ) -> list[CaptionedFigure]:
     """Final accuracy, accuracy by round and accuracy by client of one setting."""
     one_scope, has_baseline = stats.same_scopes(summary), baseline in runs
@@ -370,8 +358,8 @@ def accuracy_figures(
     dashed, dotted = (f", the {kind} line is {line}" if has_baseline else "" for kind in ("dashed", "dotted"))
     caption = f"Final accuracy: mean and 95 % interval over seeds; small dots are seeds{dashed}."
     figures = [captioned_figure(plot_final_accuracy(summary, baseline, styles), f"{key}-standings", caption)]
-    for metric, phrase in METRIC_PHRASES.items():
-        measured = any(accuracy_curve(record, metric).rounds for records in runs.values() for record in records)
+    for metric, phrase in fmt.METRIC_PHRASES.items():
+        measured = any(stats.accuracy_curve(record, metric).rounds for records in runs.values() for record in records)
         if measured and not (one_scope and metric == stats.OWN_CLASSES):
             caption = f"Accuracy {phrase} after each round, mean over clients. Thin lines are seeds{dotted}."
             plot = plot_accuracy_by_round(runs, metric, baseline, styles)
@@ -381,7 +369,7 @@ def accuracy_figures(
     return [*figures, captioned_figure(plot, f"{key}-clients", caption)]
 
 
-def noise_figures(runs: RecordsByMethod, styles: MethodStyles, key: str) -> list[CaptionedFigure]:
+def noise_figures(runs: stats.RecordsByMethod, styles: MethodStyles, key: str) -> list[CaptionedFigure]:
     """Noise-to-signal ratios, if anything was released."""
     if not any(stats.noise_to_signal_ratios(records).num_releases for records in runs.values()):
         return []
@@ -390,7 +378,7 @@ def noise_figures(runs: RecordsByMethod, styles: MethodStyles, key: str) -> list
     return [captioned_figure(plot_noise_to_signal(runs, styles), f"{key}-noise", caption)]
 
 
-def budget_figures(settings: Mapping[str, RecordsByMethod], styles: MethodStyles) -> list[CaptionedFigure]:
+def budget_figures(settings: Mapping[str, stats.RecordsByMethod], styles: MethodStyles) -> list[CaptionedFigure]:
     """The ε spent after each round; one figure for settings with equal curves."""
     groups: dict[str, tuple[BudgetCurves, list[str]]] = {}
     for setting, runs in settings.items():

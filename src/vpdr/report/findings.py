@@ -8,8 +8,6 @@ from typing import Any
 from vpdr.privacy import ChargePurpose, GuaranteeLevel, NoiseOrigin
 from vpdr.report import format as fmt
 from vpdr.report import stats
-from vpdr.report.format import METRIC_SENTENCES, count_noun, join_and, level_label
-from vpdr.report.stats import ALL_CLASSES, NEAREST_PROTOTYPE, Record, RecordsByMethod, has_private_release
 from vpdr.report.tables import Table
 
 SettingSummaries = Mapping[str, Any]  # by setting, as returned by summarise_runs
@@ -38,7 +36,7 @@ def compare_with_baseline(
     for method, summary in setting["methods"].items():
         difference = stats.paired_difference(setting, method, baseline, metric)
         privacy = summary["privacy"]
-        if difference and stats.has_release(privacy) and has_private_release(privacy) is private_methods:
+        if difference and stats.has_release(privacy) and stats.has_private_release(privacy) is private_methods:
             name = method if private_methods else f"“{method}”"  # a method may be called none
             comparisons.append(BaselineComparison(name, difference, stats.sign_of_interval(difference)))
     return comparisons
@@ -47,10 +45,10 @@ def compare_with_baseline(
 def metrics_to_compare(setting: Mapping[str, Any]) -> dict[str, str]:
     """The metrics with their names in sentences; own and all classes once if they are the same."""
     if not stats.same_scopes(setting):
-        return METRIC_SENTENCES
+        return fmt.METRIC_SENTENCES
     return {
-        ALL_CLASSES: f"{METRIC_SENTENCES[ALL_CLASSES]} (which every client holds here)",
-        NEAREST_PROTOTYPE: METRIC_SENTENCES[NEAREST_PROTOTYPE],
+        stats.ALL_CLASSES: f"{fmt.METRIC_SENTENCES[stats.ALL_CLASSES]} (which every client holds here)",
+        stats.NEAREST_PROTOTYPE: fmt.METRIC_SENTENCES[stats.NEAREST_PROTOTYPE],
     }
 
 
@@ -61,7 +59,7 @@ def headline(summary: SettingSummaries, baseline: str | None) -> str:
     comparisons: dict[str, list[tuple[str, BaselineComparison]]] = {OWN_PREDICTOR: [], SHARED_PROTOTYPE: []}
     for name, setting in summary.items():
         for metric in metrics_to_compare(setting):
-            predictor = SHARED_PROTOTYPE if metric == NEAREST_PROTOTYPE else OWN_PREDICTOR
+            predictor = SHARED_PROTOTYPE if metric == stats.NEAREST_PROTOTYPE else OWN_PREDICTOR
             against_baseline = compare_with_baseline(setting, baseline, metric, private_methods=True)
             comparisons[predictor] += [(name, each) for each in against_baseline]
     if not any(comparisons.values()):
@@ -74,7 +72,7 @@ def headline(summary: SettingSummaries, baseline: str | None) -> str:
             continue
         better = [f"{each.method} in {name}" if name else each.method for name, each in results if each.sign == 1]
         worse = sum(each.sign == -1 for _, each in results)
-        names = f" ({join_and(list(dict.fromkeys(better)))})" if better else ""
+        names = f" ({fmt.join_and(list(dict.fromkeys(better)))})" if better else ""
         counts.append(
             f"with {predictor}, {len(better)} of {len(results)} comparisons came out better{names} and {worse} worse "
             f"with an interval that excludes zero; in {len(results) - len(better) - worse} there is {NO_DIFFERENCE}"
@@ -99,15 +97,15 @@ def finding_sentences(setting: Mapping[str, Any], baseline: str | None) -> Itera
     selections: dict[str, list[str]] = {"more often than": [], "less often than": [], "about as often as": []}
     for method, summary in setting["methods"].items():
         ratio, overlap, chance = (summary["metrics"].get(name) for name in ("noise_to_signal", "overlap", "chance"))
-        if ratio and has_private_release(summary["privacy"]) and ratio["mean"] > 1:
+        if ratio and stats.has_private_release(summary["privacy"]) and ratio["mean"] > 1:
             noisy.append(f"{method} ({fmt.three_digits(ratio['mean'])})")
         if overlap and chance and overlap["low"] is not None:
             above, below = overlap["low"] > chance["mean"], overlap["high"] < chance["mean"]
             words = "more often than" if above else "less often than" if below else "about as often as"
             selections[words].append(f"{method} ({overlap['mean']:.2f}, chance {chance['mean']:.2f})")
     if noisy:
-        yield f"The noise is stronger than the released signal (ratio above 1) for {join_and(noisy)}."
-    parts = [f"{words} chance for {join_and(members)}" for words, members in selections.items() if members]
+        yield f"The noise is stronger than the released signal (ratio above 1) for {fmt.join_and(noisy)}."
+    parts = [f"{words} chance for {fmt.join_and(members)}" for words, members in selections.items() if members]
     if parts:
         yield f"The selected dimensions are the true ones {'; '.join(parts)}."
 
@@ -123,18 +121,20 @@ def _describe_comparisons(
         f"lower than {baseline} (points)": [each.text for each in comparisons if each.sign == -1],
         NO_DIFFERENCE: [each.method for each in comparisons if each.sign in (0, None)],
     }
-    return "; ".join(f"{name}: {join_and(members)}" for name, members in groups.items() if members)
+    return "; ".join(f"{name}: {fmt.join_and(members)}" for name, members in groups.items() if members)
 
 
-def describe_comparison(summary: SettingSummaries, baseline: str | None, seeds: int, records: Sequence[Record]) -> str:
+def describe_comparison(
+    summary: SettingSummaries, baseline: str | None, seeds: int, records: Sequence[stats.Record]
+) -> str:
     """How many methods, settings, seeds and runs there are, and how methods are compared."""
     methods = dict.fromkeys(method for setting in summary.values() for method in setting["methods"])
     runs = sum(len(each["seeds"]) for setting in summary.values() for each in setting["methods"].values())
     rounds = fmt.range_noun([len(record["rounds"]) for record in records], "round")
     clients = fmt.range_noun([len(record["clients"]) for record in records], "client")
     text = (
-        f"{count_noun(len(methods), 'method')} in {count_noun(len(summary), 'setting')} with "
-        f"{count_noun(seeds, 'seed')}: {count_noun(runs, 'run')} of {rounds} with {clients}."
+        f"{fmt.count_noun(len(methods), 'method')} in {fmt.count_noun(len(summary), 'setting')} with "
+        f"{fmt.count_noun(seeds, 'seed')}: {fmt.count_noun(runs, 'run')} of {rounds} with {clients}."
     )
     if baseline is None:
         return text
@@ -144,8 +144,6 @@ def describe_comparison(summary: SettingSummaries, baseline: str | None, seeds: 
         f"have, is compared with the predictions of {baseline} on all classes."
     )
 
-
-# What the guarantee of each method covers, and the ledgers of a run, as data for the report.
 
 PrivacyStatement = Mapping[str, Any]  # the entry "privacy" of a record
 
@@ -162,18 +160,19 @@ SEEDED_NOISE = (
 SYSTEM_NOISE = "from the operating system: nobody can repeat it"
 
 
-def guarantee_section(settings: Mapping[str, RecordsByMethod]) -> dict[str, Any]:
+def guarantee_section(settings: Mapping[str, stats.RecordsByMethod]) -> dict[str, Any]:
     """All privacy statements, the meaning of their levels, and what none of them covers."""
     statements = statements_by_method(settings)
-    levels = {level_label(privacy) for privacy in statements.values()}
-    rows = [[name, level_label(privacy), privacy["sentence"]] for name, privacy in statements.items()]
+    levels = {fmt.level_label(privacy) for privacy in statements.values()}
+    rows = [[name, fmt.level_label(privacy), privacy["sentence"]] for name, privacy in statements.items()]
     caveats: dict[str, list[str]] = {}  # every caveat once, with the methods that it concerns
     for name, privacy in statements.items():
         for caveat in privacy["not_covered"]:
             caveats.setdefault(caveat, []).append(name)
     return {
         "is_simulation": any(
-            privacy["noise"] == NoiseOrigin.SEEDED and has_private_release(privacy) for privacy in statements.values()
+            privacy["noise"] == NoiseOrigin.SEEDED and stats.has_private_release(privacy)
+            for privacy in statements.values()
         ),
         "table": Table.from_texts(["Method", "Guarantee", "Statement"], rows),
         "levels": {level: meaning for level, meaning in LEVEL_MEANINGS.items() if level in levels},
@@ -181,11 +180,11 @@ def guarantee_section(settings: Mapping[str, RecordsByMethod]) -> dict[str, Any]
             caveat if len(names) == len(statements) else f"{caveat} ({', '.join(names)})"
             for caveat, names in caveats.items()
         ],
-        "terms": {f"{name}: {level_label(p)}": statement_terms(p) for name, p in statements.items()},
+        "terms": {f"{name}: {fmt.level_label(p)}": statement_terms(p) for name, p in statements.items()},
     }
 
 
-def statements_by_method(settings: Mapping[str, RecordsByMethod]) -> dict[str, PrivacyStatement]:
+def statements_by_method(settings: Mapping[str, stats.RecordsByMethod]) -> dict[str, PrivacyStatement]:
     """The weakest statement of each method over its seeds; one per setting only where settings differ."""
     groups: dict[str, dict[str, tuple[PrivacyStatement, list[str]]]] = {}
     for setting, methods in settings.items():
@@ -206,7 +205,7 @@ def _epsilon_spent(privacy: PrivacyStatement) -> float:
 
 def statement_terms(privacy: PrivacyStatement) -> dict[str, str | Sequence[str]]:
     """Every field of one privacy statement."""
-    spent, level = privacy["epsilon_spent"], level_label(privacy)
+    spent, level = privacy["epsilon_spent"], fmt.level_label(privacy)
     releases = ", ".join(f"{client} {count}" for client, count in privacy["releases"].items())
     steps = ", ".join(f"{client} {count}" for client, count in privacy.get("training_steps", {}).items())
     events = ", ".join(f"{count} {kind}" for kind, count in privacy["events"].items())
@@ -222,15 +221,15 @@ def statement_terms(privacy: PrivacyStatement) -> dict[str, str | Sequence[str]]
         "Events": events or "none",
         "Releases by client": releases,
         "Steps of private training": steps or "none",
-        "ε budget": fmt.short_number(privacy["epsilon_budget"]) if has_private_release(privacy) else fmt.DASH,
+        "ε budget": fmt.short_number(privacy["epsilon_budget"]) if stats.has_private_release(privacy) else fmt.DASH,
         "ε spent": fmt.DASH if spent is None else f"{fmt.four_digits(spent)} (the client that spent most)",
         "δ": fmt.short_number(privacy["delta"]),
-        "Noise": noise if has_private_release(privacy) else "none was added",
+        "Noise": noise if stats.has_private_release(privacy) else "none was added",
         "Not covered": privacy["not_covered"],
     }
 
 
-def ledger_tables(record: Record) -> dict[str, Table]:
+def ledger_tables(record: stats.Record) -> dict[str, Table]:
     """The ledger of every client, by client and number of releases."""
     spent = {each["round"]: each["clients"] for each in record["rounds"]}
     tables = {}
@@ -251,5 +250,5 @@ def ledger_tables(record: Record) -> dict[str, Table]:
             events = "; ".join(texts) if is_release else f"{purpose}: {'; '.join(texts)}"
             rows.append([str(entry["round"]), events, terms, fmt.four_digits(epsilon)])
         table = Table.from_texts(["Round", "Events", "Terms", "ε spent so far"], rows)
-        tables[f"{client}: {count_noun(count, 'release')}"] = table
+        tables[f"{client}: {fmt.count_noun(count, 'release')}"] = table
     return tables

@@ -5,11 +5,13 @@ Missing values are a dash. Records and tables keep the raw numbers, so nothing h
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from vpdr.report.stats import ALL_CLASSES, FUSED, NEAREST_PROTOTYPE, OWN_CLASSES, ZERO_TOLERANCE, has_release
 
 Interval = Mapping[str, Any]  # mean, low, high, std and values, as returned by stats.interval
+ToText = Callable[[float], str]
 
 DASH = "—"
 MINUS = "\N{MINUS SIGN}"
@@ -60,12 +62,14 @@ def percent(fraction: float | None, digits: int = 1) -> str:
     return DASH if fraction is None or math.isnan(fraction) else f"{100 * fraction:.{digits}f}"
 
 
-def mean_with_half_width(interval: Interval | None, mean_text: Callable[[float], str] = percent) -> str:
-    """A mean, in per cent if not said otherwise, with half of its interval: `67.5 ± 14.8`."""
+def mean_with_half_width(
+    interval: Interval | None, mean_text: Callable[[float], str] = percent, half_text: Callable[[float], str] = percent
+) -> str:
+    """A mean, in per cent if not said otherwise, with half of its interval if it has one: `67.5 ± 14.8`."""
     if not interval:
         return DASH
-    mean, half = mean_text(interval["mean"]), half_width(interval)
-    return mean if half is None else f"{mean} ± {percent(half)}"
+    mean, low, high = mean_text(interval["mean"]), interval["low"], interval["high"]
+    return mean if low is None or high is None else f"{mean} ± {half_text((high - low) / 2)}"
 
 
 def signed_points(fraction: float) -> str:
@@ -75,18 +79,14 @@ def signed_points(fraction: float) -> str:
 
 def points_with_interval(interval: Interval | None) -> str:
     """A difference in percentage points with its interval: `−4.2 (−15.0 to +6.5)`."""
+    return _with_bounds(interval, signed_points)
+
+
+def _with_bounds(interval: Interval | None, text: ToText) -> str:
     if not interval:
         return DASH
-    mean = signed_points(interval["mean"])
-    if interval["low"] is None:
-        return mean
-    return f"{mean} ({signed_points(interval['low'])} to {signed_points(interval['high'])})"
-
-
-def half_width(interval: Interval) -> float | None:
-    """Half of the length of an interval; None for a single value."""
-    low, high = interval["low"], interval["high"]
-    return None if low is None or high is None else float(high - low) / 2
+    mean, low, high = (interval[part] for part in ("mean", "low", "high"))
+    return text(mean) if low is None else f"{text(mean)} ({text(low)} to {text(high)})"
 
 
 def signed_one_decimal(value: float) -> str:
@@ -131,10 +131,8 @@ def number_in_unit(value: float | None, unit: str) -> str:
 
 def mean_in_unit(interval: Interval | None, unit: str) -> str:
     """A mean with half of its interval: `93.12 ± 1.20`."""
-    if interval is None:
-        return DASH
-    mean, half = number_in_unit(interval["mean"], unit), half_width(interval)
-    return mean if half is None else f"{mean} ± {number_in_unit(half, unit)}"
+    in_unit = partial(number_in_unit, unit=unit)
+    return mean_with_half_width(interval, in_unit, in_unit)
 
 
 def signed_in_unit(value: float | None, unit: str) -> str:
@@ -144,12 +142,7 @@ def signed_in_unit(value: float | None, unit: str) -> str:
 
 def difference_in_unit(interval: Interval | None, unit: str) -> str:
     """A difference with its interval: `+0.4 (−0.2 to +1.0)`."""
-    if interval is None:
-        return DASH
-    mean = signed_in_unit(interval["mean"], unit)
-    if interval["low"] is None:
-        return mean
-    return f"{mean} ({signed_in_unit(interval['low'], unit)} to {signed_in_unit(interval['high'], unit)})"
+    return _with_bounds(interval, partial(signed_in_unit, unit=unit))
 
 
 def duration(seconds: float) -> str:

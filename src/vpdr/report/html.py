@@ -61,9 +61,6 @@ TEMPLATES = Environment(
 )
 
 
-# Files
-
-
 def write_run_report(record: Record, directory: Path) -> None:
     """Write report.html of one run; with reconstructions in its directory only the owner may read the page."""
     sheets = [path.read_bytes() for path in ReconstructionStore(directory).contact_sheets()[-1:]]
@@ -105,9 +102,6 @@ def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun],
     }
     write_atomically(directory / "summary.json", json_bytes(summary), mode=mode)
     return summary
-
-
-# Pages
 
 
 def comparison_page(

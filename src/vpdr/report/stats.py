@@ -23,9 +23,6 @@ LabelledRun = tuple[str, str, Record]  # setting, method, record
 RecordsByMethod = Mapping[str, Sequence[Record]]  # sorted by seed
 
 
-# Intervals and paired differences
-
-
 def interval(values: Sequence[float]) -> dict[str, Any]:
     """Mean and 95 % t-interval; a single value has no interval."""
     count, mean = len(values), statistics.fmean(values)
@@ -64,9 +61,6 @@ def values_by_seed(summary: Mapping[str, Any], metric: str) -> dict[int, float]:
     """The values of one metric by seed."""
     measured = summary["metrics"].get(metric)
     return dict(zip(summary["seeds"], measured["values"], strict=True)) if measured else {}
-
-
-# From records to the summary of a comparison (the content of summary.json)
 
 
 def group_by_setting(runs: Sequence[LabelledRun]) -> dict[str, dict[str, list[Record]]]:
@@ -152,9 +146,6 @@ def last_release_error(record: Record) -> float | None:
     return statistics.fmean(finite) if finite else None
 
 
-# Properties of a setting or a privacy statement
-
-
 def same_scopes(setting: Mapping[str, Any]) -> bool:
     """Whether accuracy on own and on all classes is the same: every client has every class."""
     return all(
@@ -170,9 +161,6 @@ def has_release(privacy: Mapping[str, Any]) -> bool:
 def has_private_release(privacy: Mapping[str, Any]) -> bool:
     """Whether anything was released under a finite budget."""
     return has_release(privacy) and privacy["level"] != "not private"
-
-
-# From records to the values of a figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,33 +157,22 @@ class Table:
         ).format(css_class, head, rows)
 
 
-# The comparison of the methods of one setting
-
-INTERVAL_PARTS = ("mean", "low", "high")
+INTERVAL = ("mean", "low", "high")
 LABEL_COLUMNS = (
-    Column("method", "Method", "the arm of the comparison"),
+    Column("method", "Method", "the method that is compared"),
     Column("epsilon", "ε budget", "what each client may spend over the whole run; a dash: no budget applies"),
     Column("level", "Guarantee", "how much the stated budget is worth, see “What the guarantee covers”"),
 )
 ACCURACY_COLUMNS = (
-    Column(
-        OWN_CLASSES, "Own classes, %", "accuracy of the framework's own predictor on a client's classes", INTERVAL_PARTS
-    ),
-    Column(ALL_CLASSES, "All classes, %", "accuracy of the framework's own predictor on all classes", INTERVAL_PARTS),
-    Column(
-        NEAREST_PROTOTYPE, "Nearest prototype, %", "all classes, by the cosine-nearest shared prototype", INTERVAL_PARTS
-    ),
-    Column(FUSED, "Fused, %", "all classes, by the head and the shared prototypes together", INTERVAL_PARTS),
+    Column(OWN_CLASSES, "Own classes, %", "accuracy of the framework's own predictor on a client's classes", INTERVAL),
+    Column(ALL_CLASSES, "All classes, %", "accuracy of the framework's own predictor on all classes", INTERVAL),
+    Column(NEAREST_PROTOTYPE, "Nearest prototype, %", "all classes, by the cosine-nearest shared prototype", INTERVAL),
+    Column(FUSED, "Fused, %", "all classes, by the head and the shared prototypes together", INTERVAL),
 )
 DIAGNOSTIC_COLUMNS = (
+    Column("noise_to_signal", "Noise / signal", "expected norm of the noise over that of the prototypes", INTERVAL),
     Column(
-        "noise_to_signal", "Noise / signal", "expected norm of the noise over that of the prototypes", INTERVAL_PARTS
-    ),
-    Column(
-        "relative_error",
-        "relMSE",
-        "squared error of each client's last release; 1: what a constant scores",
-        INTERVAL_PARTS,
+        "relative_error", "relMSE", "squared error of each client's last release; 1: what a constant scores", INTERVAL
     ),
     Column("overlap", "Overlap (chance)", "selected dimensions that are the true ones", ("mean", "chance")),
 )
@@ -200,7 +189,7 @@ def comparison_table(setting: Mapping[str, Any], baseline: str | None) -> Table:
             f"{fmt.SHORT_METRIC_LABELS[metric].capitalize()} − {baseline}, points",
             "paired by seed, percentage points, 95 % interval; "
             f"minus {baseline}'s {'fused' if metric == FUSED else 'own predictor'}",
-            INTERVAL_PARTS,
+            INTERVAL,
         )
         for metric in compared
     ]
@@ -230,7 +219,7 @@ def comparison_table(setting: Mapping[str, Any], baseline: str | None) -> Table:
 
 
 def _interval_cell(text: str, interval: fmt.Interval | None) -> Cell:
-    return Cell(text, tuple(interval[part] if interval else None for part in INTERVAL_PARTS))
+    return Cell(text, tuple(interval[part] if interval else None for part in INTERVAL))
 
 
 def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, title: str = "") -> Table:
@@ -239,12 +228,12 @@ def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, tit
         Column("method", "method"),
         Column("epsilon", "ε", priority=2),
         Column("level", "guarantee", priority=5),
-        Column(OWN_CLASSES, "own", parts=INTERVAL_PARTS, priority=7),
-        Column(ALL_CLASSES, "all", parts=INTERVAL_PARTS, priority=1),
-        Column(NEAREST_PROTOTYPE, "nearest", parts=INTERVAL_PARTS, priority=6),
-        Column(FUSED, "fused", parts=INTERVAL_PARTS, priority=4),
-        Column(f"difference.{ALL_CLASSES}", f"all − {baseline}", parts=INTERVAL_PARTS, priority=3),
-        Column("relative_error", "relMSE", parts=INTERVAL_PARTS, priority=8),
+        Column(OWN_CLASSES, "own", parts=INTERVAL, priority=7),
+        Column(ALL_CLASSES, "all", parts=INTERVAL, priority=1),
+        Column(NEAREST_PROTOTYPE, "nearest", parts=INTERVAL, priority=6),
+        Column(FUSED, "fused", parts=INTERVAL, priority=4),
+        Column(f"difference.{ALL_CLASSES}", f"all − {baseline}", parts=INTERVAL, priority=3),
+        Column("relative_error", "relMSE", parts=INTERVAL, priority=8),
     ]
     full = comparison_table(setting, baseline)
     available = {column.key: index for index, column in enumerate(full.columns)}
@@ -259,9 +248,6 @@ def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, tit
         cells[f"difference.{ALL_CLASSES}"] = _interval_cell(text, difference)
         rows.append(tuple(cells[column.key] for column in columns))
     return Table(tuple(columns), tuple(rows), title)
-
-
-# One run
 
 
 def final_accuracy_table(record: Record) -> Table:
@@ -288,9 +274,6 @@ def short_accuracy_table(record: Record) -> Table:
     for label, key in (("average", "average"), ("std over clients", "std")):
         rows.append([label, *(fmt.percent(column[key], 2) for column in columns.values())])
     return Table.from_texts(["client", *columns], rows, wrap_first=False)
-
-
-# Attacks
 
 
 def attack_table(attack: Mapping[str, Any]) -> Table:

@@ -179,14 +179,9 @@ def _budget_figure(_: FigureContext, summary: StudySummary) -> FigureAndData:
         release = total - selection
         multipliers = [each["mean"] for each in _metric_by_round(row, "gaussian.multiplier").values()]
         noise = f"; {len(multipliers)} releases with noise multiplier {multipliers[0]:.4g}" if multipliers else ""
-        claims.append(
-            {
-                "claim": f"{method_label(row['method'])}: ε₁ for selection, ε₂ for release",
-                "paper": "schematic",
-                "ours": f"{selection:.4f} + {release:.4f} = {total:.4f}{noise}",
-                "verdict": summaries.NOT_IN_PAPER,
-            }
-        )
+        claim = f"{method_label(row['method'])}: ε₁ for selection, ε₂ for release"
+        ours = f"{selection:.4f} + {release:.4f} = {total:.4f}{noise}"
+        claims.append({"claim": claim, "paper": "schematic", "ours": ours, "verdict": summaries.NOT_IN_PAPER})
         bars.barh(y, selection, color=VERMILION)
         bars.barh(y, release, left=selection, color=BLUE)
         style, curve = styles[row["method"]], _metric_by_round(row, "epsilon")
@@ -406,12 +401,9 @@ def _correlations(scores: np.ndarray[Any, Any], information: np.ndarray[Any, Any
     """Pearson and Spearman correlation; None if one of the variables is constant."""
     from scipy.stats import pearsonr, spearmanr
 
-    if np.ptp(scores) == 0 or np.ptp(information) == 0:
-        return {"pearson": None, "spearman": None}
-    return {
-        "pearson": float(pearsonr(scores, information).statistic),
-        "spearman": float(spearmanr(scores, information).statistic),
-    }
+    constant = np.ptp(scores) == 0 or np.ptp(information) == 0
+    measures = {"pearson": pearsonr, "spearman": spearmanr}
+    return {name: None if constant else float(f(scores, information).statistic) for name, f in measures.items()}
 
 
 def _correlation_text(value: float | None) -> str:
@@ -448,9 +440,7 @@ def _correlation_figure(context: FigureContext, summary: StudySummary) -> Figure
                 **{f"{key}_capped": value for key, value in capped.items()},
             }
         )
-        high = all(
-            value is not None and math.isfinite(value) and value > CLAIMED_CORRELATION for value in plain.values()
-        )
+        high = all(value is not None and CLAIMED_CORRELATION < value < math.inf for value in plain.values())
         claim = f"{name}, round {round_index}: Pearson / Spearman of S_j and I(z_j; y)"
         ours, at_cap = (" / ".join(map(_correlation_text, each.values())) for each in (plain, capped))
         ours = f"{ours}; capped at H: {at_cap} ({100 * saturated:.1f} % of scores at H)"

@@ -68,8 +68,6 @@ def _parse(form: str, entry: Any, domains: Sequence[str], clients: Sequence[str]
     return {**values, "avg": statistics.fmean(run), **({"std": statistics.stdev(run)} if len(run) > 1 else {})}
 
 
-# The metrics that studies extract from a run's record
-
 ATTACK_METRICS = {
     "cos": ("fsh", "cos"),
     "cffd": ("fsh", "cffd"),

@@ -76,9 +76,6 @@ def read_summary(path: Path) -> dict[str, Any]:
     return content
 
 
-# The page of one study
-
-
 def study_page(summary: StudySummary, image: str | None = None) -> str:
     """The Markdown page of a study."""
     notes = [SMOKE_NOTE] if summary["smoke"] else []
@@ -217,9 +214,6 @@ def summary_csv(summary: StudySummary) -> str:
     return rows_as_csv(rows)
 
 
-# RESULTS.md
-
-
 @dataclass(frozen=True, slots=True)
 class SummaryCollection:
     """Summaries in the order of the study ids, and the files of smoke runs that were left out."""
@@ -328,8 +322,6 @@ def missing_rows_by_reason(summary: StudySummary) -> dict[str, int]:
     return dict(Counter(f"{_title(summary, row)}: {row['verdict']}" for row in rows))
 
 
-# The state of the studies and runs in an output directory, for `vpdr list`
-
 DONE, PARTLY, MISSING = "done", "partly done", "missing"
 NO_NUMBERS = "nothing run"  # a page without numbers
 FAILED, DAMAGED = "failed", "damaged"  # of runs; the same command runs a failed one again
@@ -417,13 +409,9 @@ def _run_status(run_dir: RunDir) -> RunStatus:
             record = read_record(run_dir.record_path)
             config, mechanism = record["plan"], record["plan"]["mechanism"]
             method = f"{mechanism['kind']} {config['regulariser']['kind']} R={mechanism['clip_norm']:g}"
-            state, words = (
-                DONE,
-                (
-                    f"{config['benchmark']['kind']} {config['framework']['kind']} {method} "
-                    f"eps={config['budget']['epsilon']:g} seed={record['seed']} rounds={config['run']['rounds']}"
-                ),
-            )
+            words = f"{config['benchmark']['kind']} {config['framework']['kind']} {method} "
+            words += f"eps={config['budget']['epsilon']:g} seed={record['seed']} rounds={config['run']['rounds']}"
+            state = DONE
         except (VpdrError, KeyError) as error:
             state, words = DAMAGED, str(error)
     elif run_dir.failure_path.exists():

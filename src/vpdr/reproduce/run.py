@@ -34,18 +34,16 @@ class RunMetrics:
 MetricsByConfig = dict[str, RunMetrics]  # config hash -> metrics
 
 
-def noop(value: object) -> None:
-    """A callback that does nothing."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutionOptions:
     """How runs are executed; nothing here changes a result."""
 
     workers: int = 1  # parallel runs
     loading: ProgressCallback = no_progress  # progress of loading and encoding data
-    on_existing_runs: Callable[[int], None] = noop  # called once with the number of runs that are already finished
-    after_run: Callable[[JobResult], None] = noop
+    on_existing_runs: Callable[[int], None] = lambda _: (
+        None
+    )  # called once with the number of runs that are already finished
+    after_run: Callable[[JobResult], None] = lambda _: None
     stop: Callable[[], bool] = never_stop  # asked before each run; True ends the reproduction
 
 
@@ -143,17 +141,13 @@ class SelectedClipNorm:
 
 
 def select_clip_norm(
-    cell: StudyCell,
-    metrics_by_config: MetricsByConfig,
-    seeds: Sequence[int],
-    select: str = "validation",
-    metric: str = "avg",
+    cell: StudyCell, finished: MetricsByConfig, seeds: Sequence[int], select: str = "validation", metric: str = "avg"
 ) -> SelectedClipNorm | None:
     """The R with the best mean over seeds; ties go to the smaller R. None where a run is missing."""
     hashes = {radius: {seed: cell.config_hash(radius, seed) for seed in seeds} for radius in cell.radii}
-    if not hashes or any(each not in metrics_by_config for row in hashes.values() for each in row.values()):
+    if not hashes or any(each not in finished for row in hashes.values() for each in row.values()):
         return None
-    grid = {radius: {seed: metrics_by_config[each] for seed, each in row.items()} for radius, row in hashes.items()}
+    grid = {radius: {seed: finished[each] for seed, each in row.items()} for radius, row in hashes.items()}
     if len(grid) == 1:
         (radius,) = grid
         return SelectedClipNorm(radius, grid[radius], grid, "nothing")

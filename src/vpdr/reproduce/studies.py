@@ -17,11 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.attacks import AttackConfig, parse_attack_config
-from vpdr.config import RunConfig
-from vpdr.config.load import parse_data_dirs, parse_overrides, parse_seeds, read_builtin
-from vpdr.config.rules import has_noop_regulariser, mechanism_traits, uploads_prototypes
-from vpdr.encoder.personal import PLACEMENTS
-from vpdr.encoder.zoo import BACKBONES
+from vpdr.config import RunConfig, load, rules
+from vpdr.encoder import personal, zoo
 from vpdr.validation import InvalidInput, check_known, deep_merge
 
 ConfigData = Mapping[str, Any]  # nested tables, as in TOML
@@ -34,7 +31,7 @@ SET_BY_OTHER_OPTIONS = (
 )
 SELECTION_SETTINGS = ("keep", "cap", "share", "selection")  # read only by mechanisms that select coordinates
 _PACKAGE = "vpdr.reproduce"
-_builtin = lru_cache(read_builtin)
+_builtin = lru_cache(load.read_builtin)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +55,7 @@ class Study:
     frameworks: tuple[str, ...] = ("fedproto",)
     methods: tuple[str, ...]
     points: ConfigData = field(default_factory=lambda: {"": {}})  # values of the extra axis: name -> settings
-    arms: ConfigData = field(default_factory=dict)  # methods beside the built-in ones: name -> settings
+    custom_methods: ConfigData = field(default_factory=dict)  # methods beside the built-in ones: name -> settings
     plan: ConfigData = field(default_factory=dict)  # settings of all cells
     seeds: tuple[int, ...] = (0, 1, 2)
     radii: tuple[float, ...] = (5.0, 10.0, 15.0, 20.0)  # grid of the clip norm R
@@ -95,7 +92,7 @@ class Study:
 
     def method_overrides(self, method: str) -> ConfigData | None:
         """The settings that a method changes; None for an unknown method."""
-        overrides: ConfigData | None = {**_builtin("experiments", "methods"), **self.arms}.get(method)
+        overrides: ConfigData | None = {**_builtin("experiments", "methods"), **self.custom_methods}.get(method)
         return overrides
 
 
@@ -154,9 +151,9 @@ class ReproduceOptions:
 
     def __post_init__(self) -> None:
         check_known("data set in --data", self.data_dirs, shared_settings()["datasets"])
-        check_known("backbone", self.backbones, BACKBONES)
+        check_known("backbone", self.backbones, zoo.BACKBONES)
         check_known("split in --select", [self.select], SELECTION_SPLITS)
-        check_known("place of --adapters", [] if self.adapters is None else [self.adapters], PLACEMENTS)
+        check_known("place of --adapters", [] if self.adapters is None else [self.adapters], personal.PLACEMENTS)
         if self.device is not None and DEVICE_PATTERN.fullmatch(self.device) is None:
             raise InvalidInput(f"--device must be cpu, cuda or cuda:N, got {self.device!r}")
         for section, key, advice in SET_BY_OTHER_OPTIONS:
@@ -167,7 +164,7 @@ class ReproduceOptions:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        return parse_overrides(self.settings)
+        return load.parse_overrides(self.settings)
 
     def check_study(self, study: Study) -> None:
         """Raise InvalidInput if a pattern matches no point, or a backbone reads none of the study's modalities."""
@@ -191,7 +188,7 @@ class ReproduceOptions:
         """The user's adapter placement, else the default, which is cheaper for pip-installed backbones."""
         if self.adapters:
             return self.adapters
-        installed = bool(BACKBONES[self.backbone_for(dataset)].package)
+        installed = bool(zoo.BACKBONES[self.backbone_for(dataset)].package)
         default: str = shared_settings()["adapters"]["installed" if installed else "trained"]
         return default
 
@@ -205,7 +202,7 @@ class ReproduceOptions:
     def seeds_for(self, study: Study) -> tuple[int, ...]:
         """The user's seeds, else those of smoke runs, else the study's."""
         if self.seeds is not None:
-            return parse_seeds(self.seeds)
+            return load.parse_seeds(self.seeds)
         return tuple(shared_settings()["smoke"]["seeds"]) if self.smoke else study.seeds
 
     def radii_for(self, study: Study) -> tuple[float, ...]:
@@ -239,12 +236,12 @@ class ReproduceOptions:
 
 
 def _modality(backbone: str) -> str:
-    return BACKBONES[backbone].info.modality
+    return zoo.BACKBONES[backbone].info.modality
 
 
 def existing_data_dirs(texts: Sequence[str]) -> dict[str, Path]:
     """Parse `NAME=DIR` texts; raises InvalidInput for another form, or if a directory does not exist."""
-    directories = {name: Path(directory) for name, directory in parse_data_dirs(texts).items()}
+    directories = {name: Path(directory) for name, directory in load.parse_data_dirs(texts).items()}
     for name, path in directories.items():
         if not path.is_dir():
             problem = f"{path} is not a directory" if path.exists() else f"there is no {path}"
@@ -313,7 +310,7 @@ def _make_cell(study: Study, options: ReproduceOptions, key: CellKey, point_sett
         why_not = f"no method named {key.method} in this version"
     elif key.dataset not in options.data_dirs:
         why_not = None if substitutes else f"no --data {key.dataset}=DIR"
-    elif options.weights is None and not BACKBONES[backbone := options.backbone_for(key.dataset)].package:
+    elif options.weights is None and not zoo.BACKBONES[backbone := options.backbone_for(key.dataset)].package:
         why_not = f"no --weights for {'the backbones of its families' if study.families else backbone}"
     if method_settings is None or why_not is not None:
         return StudyCell(keys=(key,), why_not=why_not)
@@ -357,13 +354,13 @@ def _drop_unused_settings(data: ConfigData) -> dict[str, Any]:
     """Drop settings that the config does not read, so that equal runs have equal hashes."""
     config, sections = RunConfig.from_dict(data), {name: dict(table) for name, table in data.items()}
     unused: tuple[str, ...] = ()
-    if not uploads_prototypes(config):
+    if not rules.uploads_prototypes(config):
         unused = ("mechanism", "budget", "release", "weights")
-    elif not mechanism_traits(config).is_private:
+    elif not rules.mechanism_traits(config).is_private:
         unused = ("budget",)
-    if has_noop_regulariser(config):
+    if rules.has_noop_regulariser(config):
         sections["regulariser"] = {"kind": config.regulariser.kind}
-    if not mechanism_traits(config).has_selection:
+    if not rules.mechanism_traits(config).has_selection:
         for name in SELECTION_SETTINGS:
             sections.get("mechanism", {}).pop(name, None)
     return {name: table for name, table in sections.items() if name not in unused}
@@ -371,5 +368,5 @@ def _drop_unused_settings(data: ConfigData) -> dict[str, Any]:
 
 def uses_clip_norm(config: RunConfig) -> bool:
     """Whether features are clipped to R: by a private release or by DCR."""
-    releases = uploads_prototypes(config) and mechanism_traits(config).is_private
-    return releases or not has_noop_regulariser(config)
+    releases = rules.uploads_prototypes(config) and rules.mechanism_traits(config).is_private
+    return releases or not rules.has_noop_regulariser(config)

@@ -46,7 +46,7 @@ def test_a_study_names_only_existing_parts(name: str) -> None:
     assert study.kind in FIGURES
     assert set(study.datasets) <= set(shared_settings()["datasets"])
     assert set(study.frameworks) <= set(shared_settings()["names"]["frameworks"])
-    methods = {**read_builtin("experiments", "methods"), **study.arms}
+    methods = {**read_builtin("experiments", "methods"), **study.custom_methods}
     assert set(study.methods) <= set(methods)
     assert study.seeds == tuple(range(len(study.seeds)))
     assert len(study.radii) == 1 or study.plan["benchmark"]["validation_fraction"] > 0
