@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vpdr import audits
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
-from vpdr.audits import AuditConfig, AuditOptions, AuditResult, request_from_options, request_from_run
-from vpdr.audits import audit as audit_target
-from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load_experiment
-from vpdr.federation import JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
+from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load, load_experiment
+from vpdr.federation import Callbacks, JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
 from vpdr.federation.run import make_jobs, run_federation, sweep
 from vpdr.io import json_bytes, write_atomically
 from vpdr.privacy import NoiseOrigin
@@ -21,7 +20,7 @@ from vpdr.records import RunDir, finished_record
 from vpdr.report.html import write_attack_figures, write_comparison_report, write_run_report
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
-from vpdr.validation import InvalidInput
+from vpdr.validation import InvalidInput, check_known
 
 
 def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
@@ -65,13 +64,13 @@ def run(
         out: the directory of the record, the ledgers and the report; None: nothing is written.
         resume: continue a stopped run in `out`, bit for bit.
         attacks: attacks on the uploads while it runs; they need `out`.
-        options: progress, callbacks after each round, checkpoints.
+        options: progress, callbacks, checkpoints; without `out` there are neither checkpoints nor observers.
 
     Returns:
         The record; docs/record.md describes it.
 
     Raises:
-        InvalidInput: bad settings or data, or an `out` that holds another run.
+        InvalidInput: bad settings or data, an `out` that holds another run, or a run that was stopped.
 
     Guarantee:
         What the run's releases are worth is in `record["privacy"]`. Noise from a seed is reproducible, so
@@ -83,12 +82,20 @@ def run(
     'proved'
     """
     if out is None:
-        if attacks is not None or config.release.noise == NoiseOrigin.SYSTEM:
-            needs = "attacks" if attacks is not None else "release.noise=system"
-            raise InvalidInput(f"{needs} needs a directory for its files, got none; give out")
+        options = options or RunOptions()
+        needs_directory = {
+            "attacks": attacks is not None,
+            "resume": resume,
+            "options.observers": bool(options.observers),
+            "release.noise=system": config.release.noise == NoiseOrigin.SYSTEM,
+        }
+        for name in [name for name, is_given in needs_directory.items() if is_given]:
+            raise InvalidInput(f"{name} needs a directory for its files, got none; give out")
         begin = time.perf_counter()
-        federation = build(config)
-        state = simulate(federation)
+        federation = build(config, options.progress)
+        state = simulate(federation, None, Callbacks(on_round_end=options.on_round_end, stop=options.stop))
+        if state.rounds_done < config.run.rounds:
+            raise InvalidInput(f"the run was stopped after round {state.rounds_done}; give out to keep what was done")
         ledgers = [client.ledger for client in federation.clients]
         return finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
     result = run_into(config, Path(out), resume=resume, attacks=attacks, options=options)
@@ -133,7 +140,7 @@ def compare(
         methods: configs by name, or the name or TOML file of an experiment such as `quickstart`.
         out: the directory of all runs, tables and the report.
         seeds: one run of each method for each; an experiment's own where it is named.
-        baseline: the method that the others are compared with; `local` where there is one.
+        baseline: the method that the others are compared with; the experiment's own, or `local`, if None.
         jobs: runs at the same time.
         resume: keep what is finished in `out`.
 
@@ -156,12 +163,19 @@ def compare(
     if isinstance(methods, str):
         experiment = load_experiment(methods)
     else:
-        if baseline is None and "local" in methods:
-            baseline = "local"
-        configs = tuple(MethodConfig(scenario="", method=name, config=each) for name, each in methods.items())
+        if not methods or not seeds:
+            raise InvalidInput(f"a comparison needs at least one method and one seed, got {list(methods)}, {seeds}")
+        load.check_names("methods", methods)
         experiment = Experiment(
-            name="comparison", title="Comparison", method_configs=configs, seeds=tuple(seeds), baseline=baseline
+            name="comparison",
+            title="Comparison",
+            method_configs=tuple(MethodConfig(scenario="", method=name, config=methods[name]) for name in methods),
+            seeds=load.check_seeds(list(seeds)),
+            baseline="local" if "local" in methods else None,
         )
+    if baseline is not None:
+        check_known("baseline", [baseline], {each.method for each in experiment.method_configs})
+        experiment = dataclasses.replace(experiment, baseline=baseline)
     summary = run_experiment(experiment, Path(out), jobs=jobs, resume=resume)
     if summary is None:
         raise InvalidInput("the comparison was stopped; go on with resume=True")
@@ -212,7 +226,7 @@ def run_experiment(
     'local'
     """
     if not resume and (out / "summary.json").exists():
-        raise InvalidInput(f"{out} already holds a comparison; add --resume, or choose another --out")
+        raise InvalidInput(f"{out} already holds a comparison; add --resume (resume=True), or choose another directory")
     observers = () if attacks is None else (AttackFactory(dataclasses.replace(attacks, workers=1)),)
     todo = make_jobs(experiment, out, observers=observers, keep_uploads=keep_uploads)
     # The first run's data are loaded here, so that parallel runs find their frozen features in the cache.
@@ -276,13 +290,13 @@ def attack(
 
 
 def audit(
-    target: AuditOptions | Path | str, config: AuditConfig | None = None, *, settings: Sequence[str] = ()
-) -> AuditResult:
+    target: audits.AuditOptions | Path | str, config: audits.AuditConfig | None = None, *, settings: Sequence[str] = ()
+) -> audits.AuditResult:
     """Certify a lower bound on the ε that a mechanism, or a finished run, really spends.
 
     Args:
         target: a mechanism with its budget, or the directory of a finished run.
-        config: trials, confidence, and whether the server lies.
+        config: trials, confidence, and whether the server sends false broadcasts.
         settings: `section.key=value` on top of a run's own.
 
     Returns:
@@ -294,12 +308,13 @@ def audit(
     Guarantee:
         With `confidence`, the true ε is at least `certified_epsilon`, whatever the mechanism does.
 
-    >>> result = audit(AuditOptions(mechanism="igpp", rounds=1), AuditConfig(trials=60))
+    >>> options = audits.AuditOptions(mechanism="igpp", rounds=1)
+    >>> result = audit(options, audits.AuditConfig(trials=60))
     >>> result.claim.epsilon <= 1.0
     True
     """
-    if isinstance(target, AuditOptions):
-        request = request_from_options(dataclasses.replace(target, settings=(*target.settings, *settings)))
+    if isinstance(target, audits.AuditOptions):
+        request = audits.request_from_options(dataclasses.replace(target, settings=(*target.settings, *settings)))
     else:
-        request = request_from_run(Path(target), settings)
-    return audit_target(request.target, request.claim, config)
+        request = audits.request_from_run(Path(target), settings)
+    return audits.audit(request.target, request.claim, config)

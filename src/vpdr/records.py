@@ -156,7 +156,9 @@ class RunDir:
         """The checkpoint to continue from, if any; InvalidInput if there is a run and `resume` is False."""
         if not resume:
             if self.record_path.exists() or self.checkpoint_path.exists():
-                raise InvalidInput(f"{self.path} already holds a run; add --resume to go on, or choose another --out")
+                raise InvalidInput(
+                    f"{self.path} already holds a run; add --resume (resume=True), or choose another directory"
+                )
             return None
         if not self.checkpoint_path.exists():
             return None
@@ -168,7 +170,7 @@ class RunDir:
             raise InvalidInput(
                 f"{self.checkpoint_path} belongs to another plan "
                 f"({state['identity']}, not {config.config_hash}); "
-                "resume with the settings in plan.toml beside it, or choose another --out"
+                "resume with the settings in plan.toml beside it, or choose another directory"
             )
         return state
 
@@ -195,7 +197,7 @@ class RunDir:
         if record.get("identity") != config.config_hash:
             raise InvalidInput(
                 f"{self.record_path} belongs to another plan "
-                f"({record.get('identity')}, not {config.config_hash}); choose another --out"
+                f"({record.get('identity')}, not {config.config_hash}); choose another directory"
             )
         return record
 
@@ -288,33 +290,28 @@ class UploadStore:
 
     def load(self, round: int) -> dict[str, Prototypes]:
         """The uploads of a round by client, from the last attempt."""
-        return _read_uploads((self._files(round) or [self.path / f"round-{round:04d}.npz"])[-1])
-
-    def load_attempts(self, round: int) -> list[dict[str, Prototypes]]:
-        """The uploads of every attempt at a round, in order; more than one only after a crash."""
-        return [_read_uploads(path) for path in self._files(round)]
+        path = (self._files(round) or [self.path / f"round-{round:04d}.npz"])[-1]
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "clients"}
+                clients = [str(name) for name in stored["clients"]]
+        except FileNotFoundError as error:
+            raise InvalidInput(f"{path} is missing; run the plan again with its uploads kept") from error
+        except (OSError, ValueError, KeyError) as error:
+            raise DamagedFile(f"{path} is not a whole file of uploads; run the plan again") from error
+        prefixes = {client: f"{index}." for index, client in enumerate(clients)}
+        return {
+            client: Prototypes.from_arrays(
+                {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+            )
+            for client, prefix in prefixes.items()
+        }
 
     def _files(self, round: int) -> list[Path]:
         first = self.path / f"round-{round:04d}.npz"
         again = self.path.glob(f"{first.stem}-again-*.npz")
         ordered = sorted(again, key=lambda path: int(path.stem.rsplit("-", 1)[1]))
         return [first, *ordered] if first.exists() else ordered
-
-
-def _read_uploads(path: Path) -> dict[str, Prototypes]:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: torch.from_numpy(stored[name]) for name in stored.files if name != "clients"}
-            clients = [str(name) for name in stored["clients"]]
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{path} is missing; run the plan again with its uploads kept") from error
-    except (OSError, ValueError, KeyError) as error:
-        raise DamagedFile(f"{path} is not a whole file of uploads; run the plan again") from error
-    prefixes = {client: f"{index}." for index, client in enumerate(clients)}
-    return {
-        client: Prototypes.from_arrays({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
-        for client, prefix in prefixes.items()
-    }
 
 
 class ReconstructionStore:

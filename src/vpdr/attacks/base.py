@@ -45,7 +45,7 @@ class AttackConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        one_of(ADVERSARY_ENCODERS, phi=self.adversary_encoder)
+        one_of(ADVERSARY_ENCODERS, adversary_encoder=self.adversary_encoder)
         at_least(1, steps=self.steps)
         if any(round < 1 for round in self.rounds):
             raise InvalidInput(f"attack rounds count from 1, got {min(self.rounds)}; use for example 1,5,20")

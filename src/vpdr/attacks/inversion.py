@@ -102,13 +102,8 @@ def invert(
             if not bool(stays.any()):
                 break
             if not bool(stays.all()):
-                active, targets, variables, gradients = (
-                    active[stays],
-                    targets[stays],
-                    variables[stays],
-                    gradients[stays],
-                )
-                first_moment, second_moment = first_moment[stays], second_moment[stays]
+                active, targets, variables = active[stays], targets[stays], variables[stays]
+                gradients, first_moment, second_moment = gradients[stays], first_moment[stays], second_moment[stays]
             first_moment.lerp_(gradients, 1 - _BETA1)
             second_moment.mul_(_BETA2).addcmul_(gradients, gradients, value=1 - _BETA2)
             scale = (second_moment / (1 - _BETA2**step)).sqrt_().add_(_EPS)
@@ -149,11 +144,9 @@ class FeatureInversionAttack:
             for name, upload in round_uploads.uploads.items()
             if len(upload.labels)
         }
-        jobs = [
-            job
-            for name, prototypes in targets.items()
-            for job in self._make_jobs(round_uploads.clients[name], prototypes, round)
-        ]
+        jobs: list[InversionJob] = []
+        for name, prototypes in targets.items():
+            jobs += self._make_jobs(round_uploads.clients[name], prototypes, round)
         if not jobs:
             return
         results = self._run_jobs(jobs, round)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vpdr.attacks.base import Attack, AttackCallbacks, AttackConfig, AttackContext
+from vpdr.attacks.base import ADVERSARY_ENCODERS, Attack, AttackCallbacks, AttackConfig, AttackContext
 from vpdr.attacks.inversion import FeatureInversionAttack
 from vpdr.attacks.membership import MembershipAttack
 from vpdr.attacks.spaces import attack_input_space
@@ -22,7 +22,7 @@ from vpdr.privacy import NoiseOrigin
 from vpdr.records import ReconstructionStore, RunDir, UploadStore
 from vpdr.registry import Registry
 from vpdr.types import ProgressCallback, Prototypes
-from vpdr.validation import InvalidInput
+from vpdr.validation import InvalidInput, check_known, one_of
 
 ATTACKS: Registry[Callable[[AttackContext], Attack]] = Registry(
     "attack", {"mia": MembershipAttack, "fsh": FeatureInversionAttack}
@@ -30,17 +30,10 @@ ATTACKS: Registry[Callable[[AttackContext], Attack]] = Registry(
 REPLAY_TOLERANCE = 1e-3  # relative difference of uploads that other processors may cause over a run
 
 
-def parse_attack_config(
-    kinds: str,
-    rounds: str | None = None,
-    *,
-    adversary_encoder: str = "client",
-    likelihood_ratio: bool = False,
-    steps: int = 10_000,
-    device: str = "cpu",
-    workers: int = 0,
-) -> AttackConfig:
+def parse_attack_config(kinds: str, rounds: str | None = None, **options: Any) -> AttackConfig:
     """An `AttackConfig` from the texts of a command line: kinds and rounds are separated by commas.
+
+    The options are the other arguments of `AttackConfig`.
 
     >>> parse_attack_config("fsh,mia", "5,1").rounds
     (1, 5)
@@ -48,19 +41,14 @@ def parse_attack_config(
     names = tuple(dict.fromkeys(word.strip() for word in kinds.split(",") if word.strip()))
     if not names or any(name not in ATTACKS for name in names):
         raise InvalidInput(f"attacks must be among {', '.join(ATTACKS)}, got {kinds!r}")
+    one_of(
+        ADVERSARY_ENCODERS, phi=options.get("adversary_encoder", ADVERSARY_ENCODERS[0])
+    )  # as the command line calls it
     try:
         numbers = {int(word) for word in (rounds or "").split(",") if word.strip()}
     except ValueError as error:
         raise InvalidInput(f"attack rounds must be whole numbers such as 1,5,20, got {rounds!r}") from error
-    return AttackConfig(
-        kinds=names,
-        rounds=tuple(sorted(numbers)),
-        adversary_encoder=adversary_encoder,
-        likelihood_ratio=likelihood_ratio,
-        steps=steps,
-        device=device,
-        workers=workers,
-    )
+    return AttackConfig(kinds=names, rounds=tuple(sorted(numbers)), **options)
 
 
 class AttackRunner:
@@ -76,6 +64,7 @@ class AttackRunner:
     def __init__(
         self, attack_config: AttackConfig, federation: Federation, callbacks: AttackCallbacks, run_dir: Path
     ) -> None:
+        check_known("attack", attack_config.kinds, ATTACKS)
         total_rounds, dim = federation.config.run.rounds, federation.config.model.dim
         for round in attack_config.rounds:
             if round > total_rounds:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from vpdr.audits import statistics
-from vpdr.audits.target import SEARCHED_PAIR, AuditTarget, DistinguishingGame, NoiseFactory, pairs_for
+from vpdr.audits.target import SEARCHED_PAIR, AuditTarget, DistinguishingGame, NoiseFactory, pairs_for, random_pairs
 from vpdr.config import RunConfig
 from vpdr.config.load import parse_overrides, read_builtin, read_source
 from vpdr.config.rules import encoder_setting
@@ -209,7 +209,7 @@ class AuditConfig:
         at_least(0, trials=self.trials)
         positive(seconds=self.seconds)
         if 0 < self.trials < MIN_TRIALS // 2:
-            raise InvalidInput(f"an audit needs at least {MIN_TRIALS // 2} trials, got {self.trials}; raise --trials")
+            raise InvalidInput(f"an audit needs at least {MIN_TRIALS // 2} trials, got {self.trials}; raise trials")
         if not 0.5 <= self.confidence < 1:
             raise InvalidInput(f"confidence must lie in [0.5, 1), got {self.confidence:g}")
 
@@ -230,7 +230,7 @@ def audit(target: AuditTarget, claim: Claim | None = None, config: AuditConfig |
     if config.lying_server and target.releases < 2:
         raise InvalidInput(
             f"a hostile server has no effect before the second release, but {target.releases} is audited; "
-            "it needs at least 2 --rounds, and an honest server needs no more than 1"
+            "it needs at least 2 rounds, and an honest server needs no more than 1"
         )
     torch.set_num_threads(target.run_config.run.threads)  # more threads are slower here, and round differently
     if claim is None:
@@ -272,7 +272,9 @@ def _find_strongest_game(target: AuditTarget, config: AuditConfig) -> tuple[Dist
         if config.pair not in ("", SEARCHED_PAIR):
             names = ", ".join([*(pair.name for pair in planted), SEARCHED_PAIR])
             raise InvalidInput(f"unknown pair {config.pair!r} for {target.adjacency}; choose one of {names}")
-        searched = statistics.most_sensitive_replacement(target, config.noise)
+        # summarisers that adapt to the data have counter-examples that nobody plants by hand
+        tried = [(statistics.replacement_effect(target, pair, config.noise), pair) for pair in random_pairs(target)]
+        searched = max(tried, key=lambda rated: rated[0])[1]
         pairs = [searched] if config.pair else [*planted, searched]
     rated_games = []
     for number, pair in enumerate(pairs):

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from scipy.special import betaincinv, ndtr, ndtri
 from torch import Tensor
 
-from vpdr.audits.target import AuditTarget, NeighbourPair, NoiseFactory, Transcript, Trial, ZeroNoise, random_pairs
+from vpdr.audits.target import AuditTarget, NeighbourPair, NoiseFactory, Transcript, Trial, ZeroNoise
 from vpdr.client import Samples
 from vpdr.types import Prototypes
 
@@ -210,14 +210,6 @@ def jeffreys_divergence(runs: Sequence[TrialSummary]) -> float:
     return shift / len(comparable) + sum(numbers / 2 * (ratio + 1 / ratio - 2) for ratio in significant)
 
 
-def most_sensitive_replacement(target: AuditTarget, noise: NoiseFactory) -> NeighbourPair:
-    """Of many random replacements, the one that changes the first upload most.
-
-    Summarisers that adapt to the data have counter-examples that nobody plants by hand.
-    """
-    return max(random_pairs(target), key=lambda pair: replacement_effect(target, pair, noise))
-
-
 def replacement_effect(target: AuditTarget, pair: NeighbourPair, noise: NoiseFactory) -> float:
     """How far the first upload without noise moves, in squared standard deviations of the noise."""
 
@@ -337,10 +329,10 @@ def _operating_points(
     first_above, second_above = (count_above(scores, thresholds) for scores in (first, second))
     tests = []
     for above in (True, False):
-        false_alarms = first_above if above else len(first) - first_above
+        false_positives = first_above if above else len(first) - first_above
         hits = second_above if above else len(second) - second_above
         powers = clopper_pearson_lower(hits, len(second), alpha)
-        rates = clopper_pearson_upper(false_alarms, len(first), alpha)
+        rates = clopper_pearson_upper(false_positives, len(first), alpha)
         tests += [
             (ThresholdTest(float(threshold), above), OperatingPoint(power=float(power), fpr=float(rate)))
             for threshold, power, rate in zip(thresholds, powers, rates, strict=True)

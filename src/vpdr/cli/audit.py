@@ -11,7 +11,8 @@ import typer
 from vpdr import api, audits
 from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli import output
-from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, Adjacency, declared_encoder
+from vpdr.config.rules import encoder_setting
+from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, Adjacency, EncoderKind, declared_encoder
 from vpdr.report.format import four_digits, short_number
 from vpdr.report.tables import Table, attack_notes, short_attack_table
 from vpdr.validation import InvalidInput, check_known
@@ -165,9 +166,10 @@ class ProgressPrinter:
 def _print_result(result: audits.AuditResult, description: dict[str, Any]) -> None:
     claim = result.claim
     independent = "" if result.depends_on_server else " (no release depends on what it says)"
+    encoder = encoder_setting(EncoderKind(description["encoder"]))
     output.console.print(
         f"audit of {description['mechanism']} on {description['summariser']}, "
-        f"{description['encoder']} encoder, {claim.adjacency}, {claim.releases} releases, "
+        f"{encoder} encoder, {claim.adjacency}, {claim.releases} releases, "
         f"{description['server']} server{independent}"
     )
     claimed = "nothing finite"

@@ -180,7 +180,7 @@ def print_comparison(summary: Mapping[str, Any], directory: Path) -> None:
         output.console.print(table.to_text(output.console.width))
         shown = table.fit_to_width(output.console.width).labels
         if omitted := [label for label in table.labels if label not in shown]:
-            output.console.print(f"no room for: {', '.join(omitted)} (the report has all)")
+            output.console.print(f"not shown: {', '.join(omitted)} (the report has all)")
         output.console.print()
     output.console.print(f"seeds {seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
     output.console.print("accuracies in %, on all classes except in the column own; differences in points")

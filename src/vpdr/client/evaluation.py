@@ -1,4 +1,4 @@
-"""Prediction from the last broadcast and the client's own model together. Private: it stays on the client."""
+"""The metrics of a client, and its prediction from broadcast and own model. Private: it stays on the client."""
 
 import math
 from typing import Any

@@ -137,12 +137,18 @@ def check_top_level(content: Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(name, str):
             raise InvalidInput(f"methods must be a list of names, got {name!r} among them")
     for key in ("scenarios", "custom_methods"):
+        check_names(key, content.get(key, {}))
         for name, table in content.get(key, {}).items():
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-                raise InvalidInput(f"{key}: {name!r} names a folder; use letters, digits, '.', '_' and '-'")
             if not isinstance(table, Mapping) or not all(isinstance(part, Mapping) for part in table.values()):
                 raise InvalidInput(f"[{key}.{name}] must hold tables of settings, got {table!r}")
     return content
+
+
+def check_names(key: str, names: Iterable[str]) -> None:
+    """Refuse a name of a method or scenario that cannot name the directory of its runs."""
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise InvalidInput(f"{key}: {name!r} names a folder; use letters, digits, '.', '_' and '-'")
 
 
 def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:

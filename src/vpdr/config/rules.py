@@ -78,12 +78,12 @@ def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     yield pooled, "a pool is shared by benchmark.clients; leave out benchmark.per_domain"
     message = f"benchmark {section.kind} has one client a domain; set benchmark.clients, not per_domain"
     yield synthetic and section.per_domain > 1, message
-    needs_pictures = bool(config.model.family) or _trains_inside_backbone(config)
+    needs_images = bool(config.model.family) or _trains_inside_backbone(config)
     message = (
-        f"benchmark {section.kind} has no pictures for a backbone; leave out model.family and a trained "
+        f"benchmark {section.kind} has no images for a backbone; leave out model.family and a trained "
         "projection, and set model.adapters=last"
     )
-    yield synthetic and needs_pictures, message
+    yield synthetic and needs_images, message
     framework = make_framework(config, config.framework.kind)
     own_means = release.summariser == "framework" and isinstance(framework.summariser, ClassMeans)
     no_means = not own_means and release.summariser != "means"
@@ -132,12 +132,12 @@ def _broadcast_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
         able = " or ".join(name for name, variant in variants.items() if variant is not None)
         yield (
             True,
-            f"release.encoder=broadcast needs a framework that broadcasts a path ({able}), got "
+            f"release.encoder=broadcast needs a framework that broadcasts a feature map ({able}), got "
             f"{kind}; set framework.kind={able}, or release.encoder=public",
         )
     yield (
         config.releases < 2,
-        "release.encoder=broadcast needs at least two releases, since the first comes before any path, "
+        "release.encoder=broadcast needs at least two releases, since the first comes before any feature map, "
         f"got {config.releases}; raise run.rounds and release.count, or set release.encoder=public",
     )
 

@@ -153,7 +153,7 @@ def _load_from_disk(
         )
 
     def report(name: str, done: int, total: int) -> None:
-        progress(f"pictures of {name}", done, total)
+        progress(f"images of {name}", done, total)
 
     domains = section.domains or None
     return spec.load(Path(section.root), pixels=pixels or 224, progress=report, domains=domains)

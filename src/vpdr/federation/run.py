@@ -1,4 +1,4 @@
-"""Run one config into its directory: start or resume, save checkpoints, write the record."""
+"""Runs with a directory: one (start, resume, checkpoints, record), or many jobs in parallel processes."""
 
 import multiprocessing
 import signal

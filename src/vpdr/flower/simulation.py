@@ -1,4 +1,4 @@
-"""A Flower grid in this process: the same apps without network or Ray, in a fixed order."""
+"""Simulations of the Flower apps: in this process without a network, in a fixed order, or on Ray."""
 
 import itertools
 import os

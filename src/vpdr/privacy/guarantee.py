@@ -1,6 +1,7 @@
 """The terms of a guarantee, its level, and the receipt of a release."""
 
 import dataclasses
+import logging
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from vpdr.privacy.accountants import Event, NotPrivateEvent
 from vpdr.validation import InvalidInput
 
 Kind = TypeVar("Kind", bound=StrEnum)
+logger = logging.getLogger("vpdr.privacy")  # prints hints on stderr unless the application configures logging
 
 
 class Adjacency(StrEnum):
@@ -49,6 +51,8 @@ DECLARABLE_ENCODERS = ("public", "broadcast", "personal")
 
 def declared_encoder(name: str) -> EncoderKind:
     """The kind of encoder that a user declares; InvalidInput where it is none that can be declared."""
+    if name == EncoderKind.BROADCAST.value:
+        logger.warning("encoder %s is now encoder broadcast; the old spelling is accepted for one more version", name)
     if name not in (*DECLARABLE_ENCODERS, EncoderKind.BROADCAST):
         raise InvalidInput(f"unknown encoder: {name!r}; choose one of {', '.join(DECLARABLE_ENCODERS)}")
     return EncoderKind(name)

@@ -337,7 +337,7 @@ class LedgerFile:
             raise DamagedFile(f"{self.path} has {links} names (hard links): a ledger must have one; remove the others")
         try:
             body = json.loads(raw)
-            seal = body.pop("seal")
+            checksum = body.pop("seal")
             version = body.pop("format"), body.pop("version")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise DamagedFile(f"{self.path} is not a whole ledger file: {refusal}") from error
@@ -345,7 +345,7 @@ class LedgerFile:
             raise DamagedFile(
                 f"{self.path} has format {version}, expected {(LEDGER_FORMAT, LEDGER_VERSION)}: {refusal}"
             )
-        if seal != _checksum({"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **body}):
+        if checksum != _checksum({"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **body}):
             raise DamagedFile(f"{self.path} does not match its own checksum: {refusal}")
         try:
             return Ledger.from_state_dict(body)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.unit.federation.conftest import timeless, tiny
+from tests.unit.records.upload_cases import load_attempts
 from vpdr.attacks import (
     ATTACKS,
     AttackCallbacks,
@@ -164,7 +165,7 @@ def test_a_charged_upload_is_never_overwritten(tmp_path: Path) -> None:
     names = sorted(path.name for path in store.path.iterdir())
     assert names == ["round-0001-again-1.npz", "round-0001.npz", "round-0002.npz", "round-0003.npz"]
     assert store.rounds() == (1, 2, 3)
-    first, second = store.load_attempts(1)
+    first, second = load_attempts(store, 1)
     for name, upload in lost.items():
         assert torch.equal(first[name].vectors, upload.vectors)
         assert not torch.equal(second[name].vectors, upload.vectors)
@@ -180,7 +181,7 @@ def test_the_same_upload_written_again_is_one_upload(tmp_path: Path) -> None:
     assert [path.name for path in store.path.iterdir()] == ["round-0012.npz"]
     for number in range(1, 12):
         store.save(12, {"a": Prototypes(torch.full((2, 3), float(number)), torch.arange(2))})
-    assert [float(each["a"].vectors[0, 0]) for each in store.load_attempts(12)] == list(range(1, 12))
+    assert [float(each["a"].vectors[0, 0]) for each in load_attempts(store, 12)] == list(range(1, 12))
     assert float(store.load(12)["a"].vectors[0, 0]) == 11
 
 

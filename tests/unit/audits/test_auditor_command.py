@@ -66,6 +66,14 @@ def test_a_personal_encoder_is_replayed_and_refuted(capsys) -> None:
     assert result["claimed"]["level"] == "conditional"
 
 
+def test_the_encoder_has_the_word_that_is_set(capsys) -> None:
+    """Ledgers and JSON keep `transcript`."""
+    few = ("--rounds", "2", "--trials", "20", "--seed", "1", "--pair", "antipodal")
+    settings = [part for setting in (*TRAINING, "framework.kind=mpft") for part in ("--set", setting)]
+    assert main(["audit", "--encoder", "broadcast", *few, *settings]) == 0
+    assert "broadcast encoder, replace-same-label" in " ".join(capsys.readouterr().out.split())
+
+
 def test_rapp_passes_with_a_hostile_server(capsys) -> None:
     result = audit_as_json(capsys, "--mechanism", "rapp", *HOSTILE, "--pair", "relabelled")
     assert result["claimed"]["releases"] == 5

@@ -112,7 +112,7 @@ def test_broadcast_features_can_be_proved(rule, mechanism) -> None:
         (["release.encoder=secret"], "encoder must be one of framework, public, broadcast, personal"),
         (
             ["release.encoder=broadcast"],
-            "release.encoder=broadcast needs a framework that broadcasts a path (mpft), got fedproto; "
+            "release.encoder=broadcast needs a framework that broadcasts a feature map (mpft), got fedproto; "
             "set framework.kind=mpft, or release.encoder=public",
         ),
         (["framework.kind=local", "release.encoder=broadcast"], "got local; set framework.kind=mpft"),

@@ -9,6 +9,7 @@ from tests.unit.federation.conftest import timeless, tiny
 from tests.unit.federation.test_builder import Crash
 from tests.unit.federation.test_rounds import final
 from tests.unit.federation.test_run_repeatability import StopAfter, record_of
+from tests.unit.records.upload_cases import load_attempts
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.attacks.base import ADVERSARY_ENCODERS
 from vpdr.attacks.membership import adversary_features
@@ -102,7 +103,7 @@ def test_an_upload_that_is_sent_again_is_marked_as_before(tmp_path: Path, monkey
         run_federation(config, out, options=RunOptions(on_round_end=[after_round], checkpoint_seconds=0.0))
     monkeypatch.undo()
     assert run_federation(config, out, resume=True).record["privacy"]["level"] == "proved"
-    lost, again = UploadStore(out).load_attempts(2)
+    lost, again = load_attempts(UploadStore(out), 2)
     assert all(upload.in_broadcast_space for upload in lost.values())
     assert not any(upload.in_broadcast_space for upload in again.values())
 

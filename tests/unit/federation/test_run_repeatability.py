@@ -103,7 +103,9 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     config = tiny()
     run_federation(config, tmp_path / "run")
     before = (tmp_path / "run" / "record.json").read_bytes()
-    with pytest.raises(InvalidInput, match="already holds a run; add --resume"):
+    with pytest.raises(
+        InvalidInput, match=r"already holds a run; add --resume \(resume=True\), or choose another directory"
+    ):
         run_federation(config, tmp_path / "run")
     assert (tmp_path / "run" / "record.json").read_bytes() == before
 

@@ -24,3 +24,11 @@ def test_an_encoder_kind_is_read_in_both_spellings() -> None:
     assert EncoderKind("dp_trained") is EncoderKind("accounted")
     with pytest.raises(InvalidInput, match="choose one of public, broadcast, personal"):
         declared_encoder("dp_trained")
+
+
+def test_the_old_word_for_a_broadcast_encoder_gives_a_hint(caplog) -> None:
+    assert declared_encoder("broadcast") is EncoderKind.BROADCAST
+    assert caplog.messages == []
+    assert declared_encoder("transcript") is EncoderKind.BROADCAST
+    expected = "encoder transcript is now encoder broadcast; the old spelling is accepted for one more version"
+    assert caplog.messages == [expected]

@@ -20,7 +20,7 @@ def runs() -> list:
 
 
 def printed_lines(width: int, capsys, monkeypatch, tmp_path, setting: str = "") -> list[str]:
-    monkeypatch.setattr(run_command, "console", PipeSafeConsole(soft_wrap=True, highlight=False, width=width))
+    monkeypatch.setattr(run_command.output, "console", PipeSafeConsole(soft_wrap=True, highlight=False, width=width))
     settings = {setting: summary(runs())[""]}
     run_command.print_comparison({"settings": settings, "baseline": "local", "seeds": [0, 1]}, tmp_path)
     return capsys.readouterr().out.splitlines()
@@ -38,7 +38,7 @@ def test_each_method_has_one_line(width: int, capsys, monkeypatch, tmp_path) -> 
 @pytest.mark.parametrize(("width", "omitted"), [(120, ""), (100, "relMSE"), (80, "own, nearest, relMSE")])
 def test_omitted_columns_are_named(width: int, omitted: str, capsys, monkeypatch, tmp_path) -> None:
     lines = printed_lines(width, capsys, monkeypatch, tmp_path)
-    assert lines[3] == (f"no room for: {omitted} (the report has all)" if omitted else "")
+    assert lines[3] == (f"not shown: {omitted} (the report has all)" if omitted else "")
 
 
 def test_the_most_important_columns_are_kept(capsys, monkeypatch, tmp_path) -> None:
