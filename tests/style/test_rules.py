@@ -269,7 +269,7 @@ def test_random_numbers_are_drawn_in_few_places() -> None:
         "data/quickstart.py": {"randn"},
         "encoder/personal.py": {"bernoulli_"},
         "federation/builder.py": {"rand"},
-        "frameworks/training.py": {"rand", "bernoulli_"},
+        "frameworks/base.py": {"rand", "bernoulli_"},
         "frameworks/fedtgp.py": {"randn"},
     }
     found = {path: names - allowed.get(path, set()) for path, names in calls(drawing).items()}

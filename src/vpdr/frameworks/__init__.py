@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vpdr.frameworks.base import FeatureMap, Framework, FrameworkState, PredictionInputs, ServerContext
+from vpdr.frameworks.base import FeatureMap, Framework, FrameworkState, PredictionInputs, ServerContext, weighted_mean
 from vpdr.frameworks.fedpcl import FedPcl
 from vpdr.frameworks.fedplvm import FedPlvm
 from vpdr.frameworks.fedproto import FedProto
@@ -10,7 +10,6 @@ from vpdr.frameworks.fedtgp import FedTgp
 from vpdr.frameworks.fpl import Fpl
 from vpdr.frameworks.local import Local
 from vpdr.frameworks.mpft import Mpft
-from vpdr.frameworks.training import weighted_mean
 from vpdr.registry import Registry
 
 FRAMEWORKS: Registry[type[Framework[Any]]] = Registry(

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vpdr.frameworks import base, training
+from vpdr.frameworks import base
 from vpdr.prototypes import blup, finch, sums_by_row
 from vpdr.types import Prototypes
 from vpdr.validation import InvalidInput
@@ -113,7 +113,7 @@ def class_weights(prototypes: Prototypes, client_weights: Float[Tensor, " p"]) -
     """
     raw = client_weights.double()
     if prototypes.variances is not None:
-        raw = raw / prototypes.variances.double().clamp(min=training.MIN_VARIANCE)
+        raw = raw / prototypes.variances.double().clamp(min=base.MIN_VARIANCE)
     _, rows = prototypes.labels.unique(return_inverse=True)
     total = sums_by_row(raw[:, None], rows, len(raw))[rows, 0]
     return torch.where(total > 0, raw / torch.where(total > 0, total, 1.0), 0.0)
@@ -157,8 +157,8 @@ def with_reliability(prototypes: Prototypes, class_prototypes: Prototypes) -> Pr
     if class_prototypes.variances is None or not len(prototypes.labels):
         return to_float32_without_variances(prototypes)
     classes = int(class_prototypes.labels.max()) + 1
-    reliability = training.class_reliability(class_prototypes, classes).clamp(min=_MIN_RELIABILITY)
-    variances = training.between_class_energy(prototypes) * (1 / reliability[prototypes.labels] - 1)
+    reliability = base.class_reliability(class_prototypes, classes).clamp(min=_MIN_RELIABILITY)
+    variances = base.between_class_energy(prototypes) * (1 / reliability[prototypes.labels] - 1)
     return Prototypes(prototypes.vectors.float(), prototypes.labels, variances.float())
 
 

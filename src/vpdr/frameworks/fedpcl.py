@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vpdr.frameworks import aggregation, base, training
+from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import one_of, positive
@@ -60,18 +60,18 @@ class FedPcl(base.Framework[FedPclBroadcast]):
         """
         averages, client_sets = broadcast.global_prototypes, broadcast.client_prototypes
         if not len(averages.labels):
-            return {"global": training.zero_loss(batch), "local": training.zero_loss(batch)}
-        reliability = training.sample_reliability(batch, averages)
-        logits = training.cosine_similarity(batch.features, averages.vectors) / self.temperature
-        global_log_prob = training.log_positive_mass(logits, training.same_class_mask(batch.labels, averages))
+            return {"global": base.zero_loss(batch), "local": base.zero_loss(batch)}
+        reliability = base.sample_reliability(batch, averages)
+        logits = base.cosine_similarity(batch.features, averages.vectors) / self.temperature
+        global_log_prob = base.log_positive_mass(logits, base.same_class_mask(batch.labels, averages))
         in_set = broadcast.client_index.unique()[:, None] == broadcast.client_index
-        is_positive = training.same_class_mask(batch.labels, client_sets)[:, None] & in_set
-        similarity = training.cosine_similarity(batch.features, client_sets.vectors)[:, None]
+        is_positive = base.same_class_mask(batch.labels, client_sets)[:, None] & in_set
+        similarity = base.cosine_similarity(batch.features, client_sets.vectors)[:, None]
         logits = (similarity / self.temperature).masked_fill(~in_set, -torch.inf)
-        local_log_prob = training.log_positive_mass(logits, is_positive).mean(dim=1)
+        local_log_prob = base.log_positive_mass(logits, is_positive).mean(dim=1)
         return {
-            "global": training.weighted_mean(-global_log_prob * reliability, batch.weights),
-            "local": training.weighted_mean(-local_log_prob * reliability, batch.weights),
+            "global": base.weighted_mean(-global_log_prob * reliability, batch.weights),
+            "local": base.weighted_mean(-local_log_prob * reliability, batch.weights),
         }
 
     def predict(self, inputs: base.PredictionInputs, broadcast: FedPclBroadcast) -> Int[Tensor, " b"]:
@@ -84,14 +84,14 @@ class FedPcl(base.Framework[FedPclBroadcast]):
             labels = torch.cat([labels, averages.labels[missing]])
         if not len(labels):
             return inputs.logits.argmax(dim=1)
-        return labels[training.cosine_similarity(inputs.features, vectors).argmax(dim=1)]
+        return labels[base.cosine_similarity(inputs.features, vectors).argmax(dim=1)]
 
     def personal_logits(self, inputs: base.PredictionInputs) -> Float[Tensor, "b c"]:
         """The cosine with the client's class means over τ, since the loss does not train the head."""
         means = inputs.own_class_means
         if not len(means.labels):
             return inputs.logits
-        similarity = training.cosine_similarity(inputs.features, means.vectors).to(inputs.logits.dtype)
+        similarity = base.cosine_similarity(inputs.features, means.vectors).to(inputs.logits.dtype)
         logits = torch.full_like(inputs.logits, -torch.inf)
         logits[:, means.labels] = similarity / self.temperature
         return logits

@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vpdr.frameworks import aggregation, base, training
+from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import FinchClusters, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import at_least, one_of, positive
@@ -19,7 +19,7 @@ def mean_positive_log_prob(logits: Float[Tensor, "b p"], is_positive: Bool[Tenso
 
 
 POSITIVE_REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "original": training.log_positive_mass,  # the log of the sum over positives
+    "original": base.log_positive_mass,  # the log of the sum over positives
     "authors": mean_positive_log_prob,  # the mean of the logs
 }
 
@@ -66,19 +66,19 @@ class FedPlvm(base.SinglePrototypeSet):
         The correction is |Σ s_α - K| over the K centroids of the own class; 0 if there are none.
         """
         if not len(broadcast.labels):
-            zero = training.zero_loss(batch)
-            return {"task": training.cross_entropy(batch), "contrast": zero, "correct": zero}
-        match = training.same_class_mask(batch.labels, broadcast)
-        cosine = training.cosine_similarity(batch.features, broadcast.vectors)
+            zero = base.zero_loss(batch)
+            return {"task": base.cross_entropy(batch), "contrast": zero, "correct": zero}
+        match = base.same_class_mask(batch.labels, broadcast)
+        cosine = base.cosine_similarity(batch.features, broadcast.vectors)
         similarity = signed_power(cosine, self.sparsity, self.smoothing)
-        reliability = training.sample_reliability(batch, broadcast)
+        reliability = base.sample_reliability(batch, broadcast)
         contrast = -POSITIVE_REDUCTIONS[self.positive_reduction](similarity / self.temperature, match)
         count = match.sum(dim=1)
         correction = ((similarity * match).sum(dim=1) - count).abs()
         if self.mean_correction:
             correction = correction / count.clamp(min=1)
         return {
-            "task": training.cross_entropy(batch),
-            "contrast": self.weight * training.weighted_mean(contrast * reliability, batch.weights),
-            "correct": self.weight * training.weighted_mean(correction * reliability, batch.weights),
+            "task": base.cross_entropy(batch),
+            "contrast": self.weight * base.weighted_mean(contrast * reliability, batch.weights),
+            "correct": self.weight * base.weighted_mean(correction * reliability, batch.weights),
         }

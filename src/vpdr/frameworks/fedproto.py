@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vpdr.frameworks import aggregation, base, training
+from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import at_least
@@ -41,4 +41,4 @@ class FedProto(base.SinglePrototypeSet):
         return aggregation.with_reliability(averages, averages), state
 
     def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
-        return {"task": training.cross_entropy(batch), "align": self.weight * training.alignment_loss(batch, broadcast)}
+        return {"task": base.cross_entropy(batch), "align": self.weight * base.alignment_loss(batch, broadcast)}

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vpdr.frameworks import aggregation, base, training
+from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import at_least, positive
@@ -35,8 +35,8 @@ class FedTgp(base.SinglePrototypeSet):
         """A random generator, and no uploaded class."""
         rng = context.streams.generator("fedtgp/start")
         generator = {"embedding": torch.randn(context.classes, context.dim, generator=rng)}
-        generator |= training.init_linear("hidden", (context.dim, context.dim), rng)
-        generator |= training.init_linear("out", (context.dim, context.dim), rng)
+        generator |= base.init_linear("hidden", (context.dim, context.dim), rng)
+        generator |= base.init_linear("out", (context.dim, context.dim), rng)
         return {"generator": generator, "seen": torch.zeros(context.classes, dtype=torch.bool)}
 
     def aggregate(
@@ -48,15 +48,15 @@ class FedTgp(base.SinglePrototypeSet):
         """
         denoised = aggregation.denoise_uploads(aggregation.pool_uploads(uploads, context), context.classes)
         prototypes = aggregation.to_float32_without_variances(denoised.prototypes)
-        generator = training.with_grad(state["generator"])
+        generator = base.with_grad(state["generator"])
         if len(prototypes.labels):
             rng = context.streams.generator("fedtgp/shuffle", round=context.round)
             margin = adaptive_margin(prototypes, self.threshold)
             for _ in range(self.epochs):
-                for rows in training.shuffled_batches(len(prototypes.labels), self.batch, rng):
+                for rows in base.shuffled_batches(len(prototypes.labels), self.batch, rng):
                     labels = prototypes.labels[rows]
                     distances = euclidean_distances(
-                        prototypes.vectors[rows], training.two_layers(generator, generator["embedding"])
+                        prototypes.vectors[rows], base.two_layers(generator, generator["embedding"])
                     )
                     distances = distances + margin * nn.functional.one_hot(labels, context.classes)
                     loss = nn.functional.cross_entropy(-distances, labels)
@@ -64,14 +64,14 @@ class FedTgp(base.SinglePrototypeSet):
                     with torch.no_grad():
                         for value, gradient in zip(generator.values(), gradients, strict=True):
                             value.sub_(gradient, alpha=self.server_lr)
-        generator, uploaded = training.detached(generator), state["seen"].index_fill(0, prototypes.labels, True)
+        generator, uploaded = base.detached(generator), state["seen"].index_fill(0, prototypes.labels, True)
         labels = uploaded.nonzero()[:, 0]
-        generated = Prototypes(training.two_layers(generator, generator["embedding"])[labels], labels)
+        generated = Prototypes(base.two_layers(generator, generator["embedding"])[labels], labels)
         new_state = {"generator": generator, "seen": uploaded}
         return aggregation.with_reliability(generated, denoised.class_prototypes), new_state
 
     def losses(self, batch: TrainBatch, broadcast: Prototypes) -> Losses:
-        return {"task": training.cross_entropy(batch), "align": self.weight * training.alignment_loss(batch, broadcast)}
+        return {"task": base.cross_entropy(batch), "align": self.weight * base.alignment_loss(batch, broadcast)}
 
 
 def euclidean_distances(points: Float[Tensor, "p d"], targets: Float[Tensor, "c d"]) -> Float[Tensor, "p c"]:

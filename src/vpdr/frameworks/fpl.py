@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vpdr.frameworks import aggregation, base, training
+from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 from vpdr.validation import at_least, positive
@@ -54,18 +54,18 @@ class Fpl(base.Framework[FplBroadcast]):
         The contrast is minus the log probability of the own class's centroids together: one close centroid
         is enough.
         """
-        centroids, task = broadcast.centroids, training.cross_entropy(batch)
+        centroids, task = broadcast.centroids, base.cross_entropy(batch)
         if len(centroids.labels):
-            logits = training.cosine_similarity(batch.features, centroids.vectors) / self.temperature
-            log_prob = training.log_positive_mass(logits, training.same_class_mask(batch.labels, centroids))
-            reliability = training.sample_reliability(batch, broadcast.unbiased)
-            contrast = training.weighted_mean(-log_prob * reliability, batch.weights)
+            logits = base.cosine_similarity(batch.features, centroids.vectors) / self.temperature
+            log_prob = base.log_positive_mass(logits, base.same_class_mask(batch.labels, centroids))
+            reliability = base.sample_reliability(batch, broadcast.unbiased)
+            contrast = base.weighted_mean(-log_prob * reliability, batch.weights)
         else:
-            contrast = training.zero_loss(batch)
+            contrast = base.zero_loss(batch)
         return {
             "task": task,
             "contrast": self.contrast_weight * contrast,
-            "align": self.pull_weight * training.alignment_loss(batch, broadcast.unbiased),
+            "align": self.pull_weight * base.alignment_loss(batch, broadcast.unbiased),
         }
 
     def global_prototypes(self, broadcast: FplBroadcast) -> Prototypes | None:

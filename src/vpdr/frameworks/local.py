@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from vpdr.frameworks import base, training
+from vpdr.frameworks import base
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
 
@@ -31,7 +31,7 @@ class Local(base.Framework[EmptyBroadcast]):
         return EmptyBroadcast(), state
 
     def losses(self, batch: TrainBatch, broadcast: EmptyBroadcast) -> Losses:
-        return {"task": training.cross_entropy(batch)}
+        return {"task": base.cross_entropy(batch)}
 
     def pack(self, broadcast: EmptyBroadcast) -> dict[str, Tensor]:
         return {}

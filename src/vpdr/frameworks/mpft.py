@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vpdr.frameworks import aggregation, base, training
+from vpdr.frameworks import aggregation, base
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.types import Losses, Prototypes, TrainBatch
@@ -24,7 +24,7 @@ _HEAD_PARAMETERS = ("hidden.weight", "hidden.bias", "out.weight", "out.bias")
 class MpftBroadcast:
     """The parameters of the server's adapter and head; none before the first upload."""
 
-    parameters: training.Parameters
+    parameters: base.Parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,11 +81,11 @@ class Mpft(base.Framework[MpftBroadcast]):
         """An adapter that is the identity, a random head, and a fresh optimiser."""
         rng = context.streams.generator("mpft/start")
         width = max(1, context.dim // self.reduction)
-        model = {"down": training.init_uniform(width, context.dim, fan_in=context.dim, rng=rng)}
+        model = {"down": base.init_uniform(width, context.dim, fan_in=context.dim, rng=rng)}
         model["up"] = torch.zeros(context.dim, width)
-        model |= training.init_linear("hidden", (self.hidden, context.dim), rng)
-        model |= training.init_linear("out", (context.classes, self.hidden), rng)
-        return {"model": model, "optimiser": training.AdamW.init_state(model)}
+        model |= base.init_linear("hidden", (self.hidden, context.dim), rng)
+        model |= base.init_linear("out", (context.classes, self.hidden), rng)
+        return {"model": model, "optimiser": base.AdamW.init_state(model)}
 
     def aggregate(
         self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
@@ -102,7 +102,7 @@ class Mpft(base.Framework[MpftBroadcast]):
             return MpftBroadcast({}), state
         parameters = dict(state["model"])
         if denoised.class_prototypes.variances is not None:
-            reliability = training.class_reliability(denoised.class_prototypes, context.classes)
+            reliability = base.class_reliability(denoised.class_prototypes, context.classes)
             parameters[_RELIABILITY_KEY] = reliability.float()
         return MpftBroadcast(parameters), state
 
@@ -111,42 +111,40 @@ class Mpft(base.Framework[MpftBroadcast]):
     ) -> base.FrameworkState:
         rng = context.streams.generator("mpft/train", round=context.round)
         model, optimiser_state = state["model"], state["optimiser"]
-        optimiser = training.AdamW(lr=self.server_lr, weight_decay=self.server_decay)
-        trained = training.with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
+        optimiser = base.AdamW(lr=self.server_lr, weight_decay=self.server_decay)
+        trained = base.with_grad({name: model[name] for name in (_HEAD_PARAMETERS if head_only else model)})
         for _ in range(self.epochs):
-            for rows in training.shuffled_batches(len(prototypes.labels), self.batch, rng):
+            for rows in base.shuffled_batches(len(prototypes.labels), self.batch, rng):
                 features = prototypes.vectors[rows]
                 if not head_only:
-                    mask = training.dropout_mask((len(rows), len(trained["down"])), self.dropout, rng)
+                    mask = base.dropout_mask((len(rows), len(trained["down"])), self.dropout, rng)
                     features = apply_adapter(trained, features, mask)
-                mask = training.dropout_mask((len(rows), len(trained["hidden.weight"])), self.dropout, rng)
-                loss = nn.functional.cross_entropy(
-                    training.two_layers(trained, features, mask), prototypes.labels[rows]
-                )
+                mask = base.dropout_mask((len(rows), len(trained["hidden.weight"])), self.dropout, rng)
+                loss = nn.functional.cross_entropy(base.two_layers(trained, features, mask), prototypes.labels[rows])
                 optimiser_state = optimiser.step(trained, loss, optimiser_state)
-        return {"model": {**model, **training.detached(trained)}, "optimiser": optimiser_state}
+        return {"model": {**model, **base.detached(trained)}, "optimiser": optimiser_state}
 
     def losses(self, batch: TrainBatch, broadcast: MpftBroadcast) -> Losses:
         """Cross-entropy, and the divergence from the server's model on frozen features."""
         model = broadcast.parameters
         if not model:
-            return {"task": training.cross_entropy(batch), "distil": training.zero_loss(batch)}
+            return {"task": base.cross_entropy(batch), "distil": base.zero_loss(batch)}
         with torch.no_grad():
-            teacher_logits = training.two_layers(model, apply_adapter(model, batch.frozen_features))
+            teacher_logits = base.two_layers(model, apply_adapter(model, batch.frozen_features))
             teacher = (teacher_logits / self.temperature).log_softmax(dim=1)
         student = (batch.logits / self.temperature).log_softmax(dim=1)
         divergence = (teacher.exp() * (teacher - student)).sum(dim=1)
         if _RELIABILITY_KEY in model:
             divergence = divergence * model[_RELIABILITY_KEY][batch.labels]
         scale = self.weight * (self.temperature**2 if self.kd_tau2 else 1.0)
-        task = training.cross_entropy(batch)
-        return {"task": task, "distil": scale * training.weighted_mean(divergence, batch.weights)}
+        task = base.cross_entropy(batch)
+        return {"task": task, "distil": scale * base.weighted_mean(divergence, batch.weights)}
 
     def broadcast_logits(
         self, frozen_features: Float[Tensor, "b d"], broadcast: MpftBroadcast
     ) -> Float[Tensor, "b c"] | None:
         model = broadcast.parameters
-        return training.two_layers(model, apply_adapter(model, frozen_features)) if model else None
+        return base.two_layers(model, apply_adapter(model, frozen_features)) if model else None
 
     def pack(self, broadcast: MpftBroadcast) -> dict[str, Tensor]:
         return dict(broadcast.parameters)
@@ -175,14 +173,14 @@ class Mpft(base.Framework[MpftBroadcast]):
 
 
 def apply_adapter(
-    model: training.Parameters, features: Float[Tensor, "b d"], mask: Tensor | float = 1.0
+    model: base.Parameters, features: Float[Tensor, "b d"], mask: Tensor | float = 1.0
 ) -> Float[Tensor, "b d"]:
     """The residual adapter, row by row; the mask is dropout in training."""
     down, up = (model[name].to(features) for name in _ADAPTER_PARAMETERS)
     return features + nn.functional.linear(nn.functional.linear(features, down).relu() * mask, up)
 
 
-def _to_adapter_space(upload: Prototypes, model: training.Parameters) -> Prototypes:
+def _to_adapter_space(upload: Prototypes, model: base.Parameters) -> Prototypes:
     """An upload in the adapter's space.
 
     Where the adapter is applied here there are no variances: after a non-linear map they would be wrong.

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.unit.frameworks.framework_cases import CLASSES, DIM, now
-from vpdr.frameworks import FRAMEWORKS, FedProto, training
+from vpdr.frameworks import FRAMEWORKS, FedProto, base
 from vpdr.frameworks.aggregation import denoise_uploads, pool_uploads
 from vpdr.rng import Streams
 from vpdr.types import Prototypes, TrainBatch
@@ -46,19 +46,19 @@ def test_reliability_is_signal_over_signal_and_noise() -> None:
     vectors = torch.tensor([[2.0, 0.0], [-2.0, 0.0]])
     anchors = Prototypes(vectors, torch.tensor([0, 1]), torch.tensor([2.0, 6.0]))
     # |row - mean|² per coordinate is 2 for both: 2/4 and 2/8; a class without an anchor is not judged
-    assert training.class_reliability(anchors, 3).tolist() == [0.5, 0.25, 1.0]
-    assert training.class_reliability(Prototypes(vectors, torch.tensor([0, 1])), 3).tolist() == [1.0, 1.0, 1.0]
+    assert base.class_reliability(anchors, 3).tolist() == [0.5, 0.25, 1.0]
+    assert base.class_reliability(Prototypes(vectors, torch.tensor([0, 1])), 3).tolist() == [1.0, 1.0, 1.0]
     same = Prototypes(torch.ones(2, 2), torch.tensor([0, 1]), torch.tensor([1.0, 0.0]))
-    assert training.class_reliability(same, 2).tolist() == [0.0, 0.0]
+    assert base.class_reliability(same, 2).tolist() == [0.0, 0.0]
 
 
 def test_alignment_is_weighted_by_reliability() -> None:
     vectors, labels = torch.randn(CLASSES, DIM, generator=Streams(3).generator("x")), torch.arange(CLASSES)
     sure = Prototypes(vectors, labels, torch.zeros(CLASSES))
     unsure = Prototypes(vectors, labels, torch.full((CLASSES,), 1e9))
-    received = training.alignment_loss(step(), Prototypes(vectors, labels)).detach()
-    assert torch.equal(training.alignment_loss(step(), sure), received)
-    assert training.alignment_loss(step(), unsure).detach() < 1e-6 * received
+    received = base.alignment_loss(step(), Prototypes(vectors, labels)).detach()
+    assert torch.equal(base.alignment_loss(step(), sure), received)
+    assert base.alignment_loss(step(), unsure).detach() < 1e-6 * received
 
 
 @pytest.mark.parametrize("per_class", [1, 2])
@@ -93,7 +93,7 @@ def test_pure_noise_is_reliable_by_chance_only(per_class, favoured) -> None:
         overall = denoise_uploads(
             pool_uploads(received, now(received, dim=dim, weights=weights)), CLASSES
         ).class_prototypes
-        trusts.append(float(training.class_reliability(overall, CLASSES).max()))
+        trusts.append(float(base.class_reliability(overall, CLASSES).max()))
     chance = (2 / ((CLASSES - 1) * dim)) ** 0.5
     assert max(trusts) < 3 * chance
     assert sum(trusts) / len(trusts) < chance / 2

@@ -14,8 +14,8 @@ from tests.unit.frameworks.framework_cases import (
     step,
 )
 from vpdr.frameworks import FedPlvm
+from vpdr.frameworks.base import log_positive_mass
 from vpdr.frameworks.fedplvm import mean_positive_log_prob, signed_power
-from vpdr.frameworks.training import log_positive_mass
 from vpdr.prototypes import FinchClusters
 from vpdr.types import Prototypes, TrainBatch
 from vpdr.validation import InvalidInput

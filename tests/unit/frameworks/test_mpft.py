@@ -9,8 +9,8 @@ import torch
 
 from tests.unit.frameworks.framework_cases import CLASSES, DIM, now, rng, rounds, serve, step, upload
 from vpdr.frameworks import Mpft
+from vpdr.frameworks.base import two_layers
 from vpdr.frameworks.mpft import apply_adapter
-from vpdr.frameworks.training import two_layers
 from vpdr.prototypes import ClassMeans, KMeansClusters
 from vpdr.types import Prototypes
 from vpdr.validation import InvalidInput

@@ -5,7 +5,7 @@ import torch
 
 from tests.unit.frameworks.framework_cases import DIM, rng, serve, step, upload
 from vpdr.frameworks import FedPcl, FedPlvm, Fpl
-from vpdr.frameworks.training import AdamW, dropout_mask, shuffled_batches
+from vpdr.frameworks.base import AdamW, dropout_mask, shuffled_batches
 from vpdr.regulariser import Dcr
 from vpdr.types import TrainBatch
 
