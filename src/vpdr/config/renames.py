@@ -47,10 +47,10 @@ def legacy_spelling(data: Mapping[str, Any]) -> dict[str, Any]:
     return _mapped(data, {new: old for old, new in RENAMED_SETTINGS.items()}, values, lambda _old, _new: None)
 
 
-def rename_keys(content: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment file with the present names of its top-level keys."""
+def rename_keys(content: Mapping[str, Any], names: Mapping[str, str] = RENAMED_KEYS) -> dict[str, Any]:
+    """A table, such as an experiment file, with the present names of its top-level keys."""
     out = dict(content)
-    for old, new in RENAMED_KEYS.items():
+    for old, new in names.items():
         if old in out:
             if new in out:
                 raise InvalidInput(f"{old} is the old name of {new}; give only {new}")

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vpdr.config import ExperimentOptions, RunConfig, load_experiment, rules
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment, renames, rules
 from vpdr.federation import builder
 from vpdr.flower import messages, owner
 from vpdr.io import json_bytes, write_atomically
@@ -52,11 +52,11 @@ class NotEnoughClients(VpdrError, RuntimeError):
 class ServerConfig:
     """Settings of the server; the field names are keys of Flower's run config."""
 
-    clients: int = 0  # number to wait for at the start; 0 waits `patience` seconds for any
+    clients: int = 0  # number to wait for at the start; 0 waits `startup_timeout` seconds for any
     minimum: int = 1  # number of valid replies that a round needs
     round_timeout: float = 3600.0  # seconds for the replies of one message
-    patience: float = 120.0  # seconds for nodes to connect at the start
-    most_norm: float = 1e6  # largest accepted norm of an uploaded prototype
+    startup_timeout: float = 120.0  # seconds for nodes to connect at the start
+    max_norm: float = 1e6  # largest accepted norm of an uploaded prototype
 
 
 def server_app(config_file: Path) -> "ServerApp":
@@ -103,6 +103,7 @@ def load_single_config(source: str, settings: tuple[str, ...] = ()) -> RunConfig
 
 def parse_server_config(run_config: Mapping[str, Any]) -> ServerConfig:
     """The server settings in Flower's run config."""
+    run_config = renames.rename_keys(run_config, {"patience": "startup-timeout", "most-norm": "max-norm"})
     keys = {each.name.replace("_", "-"): each for each in fields(ServerConfig)}
     values = {each.name: coerce(key, run_config[key], each.type) for key, each in keys.items() if key in run_config}
     return ServerConfig(**values)
@@ -183,8 +184,8 @@ class NodePool:
     rejected: dict[str, str] = field(default_factory=dict)  # node id -> reason
 
     def wait_for_nodes(self, config: RunConfig) -> None:
-        """Wait until enough nodes are registered, at most `patience` seconds."""
-        deadline = time.monotonic() + self.server_config.patience
+        """Wait until enough nodes are registered, at most `startup_timeout` seconds."""
+        deadline = time.monotonic() + self.server_config.startup_timeout
         expected = max(self.server_config.clients, self.server_config.minimum)
         while True:
             self.register_new_nodes(config)
@@ -395,7 +396,7 @@ class ServerLoop:
         self, replies: Mapping[str, messages.RoundReply]
     ) -> tuple[dict[str, messages.ReplyMetadata], dict[str, Prototypes], dict[str, str]]:
         """Valid metadata and uploads by client, and why the other clients are dropped."""
-        state, dim, max_norm = self.state, self.config.model.dim, self.pool.server_config.most_norm
+        state, dim, max_norm = self.state, self.config.model.dim, self.pool.server_config.max_norm
         parsed = {name: messages.parse_metadata(reply) for name, reply in replies.items()}
         valid = {name: metadata for name, metadata in parsed.items() if metadata is not None}
         dropped = {name: "facts" for name in replies if name not in valid}

@@ -71,7 +71,7 @@ def simulate_in_process(
     """Run a configuration over Flower's messages in this process; the numbers equal those of `vpdr run`."""
     node_dirs = owner.create_simulated_nodes(config, out / "nodes")
     grid = InProcessGrid(client_app.client_app(), node_dirs)
-    server_config = server_app.ServerConfig(clients=len(node_dirs), minimum=len(node_dirs), patience=0.0)
+    server_config = server_app.ServerConfig(clients=len(node_dirs), minimum=len(node_dirs), startup_timeout=0.0)
     return server_app.serve(grid, config, out, server_config=server_config, resume=resume, on_message=on_message)
 
 

@@ -93,4 +93,4 @@ class FaultyGrid(InProcessGrid):
 
 
 def make_server_config(minimum: int = 2, clients: int = 3) -> ServerConfig:
-    return ServerConfig(clients=clients, minimum=minimum, patience=0.0)
+    return ServerConfig(clients=clients, minimum=minimum, startup_timeout=0.0)

@@ -55,6 +55,16 @@ def test_the_app_folder_runs(tmp_path: Path, monkeypatch) -> None:
     assert (tmp_path / "out" / "report.html").exists()
 
 
+def test_old_keys_of_the_run_config_are_read_with_a_hint(caplog) -> None:
+    new = parse_server_config({"startup-timeout": 5.0, "max-norm": 2.0})
+    assert (new.startup_timeout, new.max_norm, caplog.messages) == (5.0, 2.0, [])
+    assert parse_server_config({"patience": 5.0, "most-norm": 2.0}) == new
+    hints = [message.split(";")[0] for message in caplog.messages]
+    assert hints == ["patience is now startup-timeout", "most-norm is now max-norm"]
+    with pytest.raises(InvalidInput, match="patience is the old name of startup-timeout"):
+        parse_server_config({"patience": 5.0, "startup-timeout": 5.0})
+
+
 def test_a_failed_run_writes_its_error(tmp_path: Path) -> None:
     from vpdr.flower.client_app import client_app
     from vpdr.flower.server_app import NotEnoughClients
@@ -63,7 +73,7 @@ def test_a_failed_run_writes_its_error(tmp_path: Path) -> None:
     write_app(tmp_path / "app", tiny())
     grid = InProcessGrid(client_app(), create_simulated_nodes(tiny("run.rounds=1"), tmp_path / "nodes"))
     context = grid.contexts[2]
-    context.run_config = {"out": str(tmp_path / "out"), "patience": 0.0}
+    context.run_config = {"out": str(tmp_path / "out"), "startup-timeout": 0.0}
     with pytest.raises(NotEnoughClients):
         server_app(tmp_path / "app" / "vpdr_app" / "plan.toml")(grid, context)
     outcome = json.loads((tmp_path / "out" / "ended.json").read_text())

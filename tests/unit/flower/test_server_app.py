@@ -214,7 +214,7 @@ def test_a_node_that_did_not_reply_to_hello_is_asked_again(tmp_path: Path) -> No
         return None if part == 1 and asked_nodes.count(1) == 1 else work()
 
     grid = FaultyGrid(create_simulated_nodes(config, tmp_path / "nodes"), fault)
-    server_config = ServerConfig(clients=3, minimum=3, patience=30.0)
+    server_config = ServerConfig(clients=3, minimum=3, startup_timeout=30.0)
     record = serve(grid, config, tmp_path / "out", server_config=server_config)
     assert len(record["clients"]) == 3
     assert record["exchange"]["turned_away"] == []
@@ -239,7 +239,7 @@ def test_too_few_nodes_end_the_run(tmp_path: Path) -> None:
     config = tiny()
     node_dirs = create_simulated_nodes(config, tmp_path / "nodes")
     edit_policy(node_dirs[0], ("epsilon = 1.0", "epsilon = 0.1"))
-    server_config = ServerConfig(clients=3, minimum=3, patience=0.0)
+    server_config = ServerConfig(clients=3, minimum=3, startup_timeout=0.0)
     with pytest.raises(NotEnoughClients, match="2 clients take part, 3 are needed; turned away: epsilon"):
         serve(InProcessGrid(client_app(), node_dirs), config, tmp_path / "out", server_config=server_config)
     with pytest.raises(NotEnoughClients, match="0 clients take part"):
