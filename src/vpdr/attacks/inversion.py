@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from vpdr.attacks.base import AttackContext
 from vpdr.attacks.spaces import InputFeatureMap, InputSpace, adversary_feature_map
@@ -282,12 +281,18 @@ def evaluate_reconstructions(
     """
     clean = ClassMeans()(true_features.vectors, true_features.labels)
     in_data = torch.isin(targets.labels, clean.labels)
-    metrics = {"cos": _matched_and_null_mean(F.normalize(adversary_view) @ F.normalize(targets.vectors).T)}
+    metrics = {
+        "cos": _matched_and_null_mean(
+            torch.nn.functional.normalize(adversary_view) @ torch.nn.functional.normalize(targets.vectors).T
+        )
+    }
     if not bool(in_data.any()):
         return metrics
     labels, client_view = targets.labels[in_data], client_view[in_data]
     rows, clean_means = torch.searchsorted(clean.labels, labels), clean.vectors.to(client_view)
-    metrics["cos_clean"] = _matched_and_null_mean(F.normalize(client_view) @ F.normalize(clean_means[rows]).T)
+    metrics["cos_clean"] = _matched_and_null_mean(
+        torch.nn.functional.normalize(client_view) @ torch.nn.functional.normalize(clean_means[rows]).T
+    )
     nearest = torch.cdist(client_view, clean_means).argmin(1)
     metrics["top1"] = _matched_and_null_mean((nearest[:, None] == rows[None]).float())
     by_class = [true_features.vectors[true_features.labels == label] for label in labels.tolist()]

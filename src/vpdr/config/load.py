@@ -1,10 +1,9 @@
 """From names, files and the command line to configs: presets, experiments, overrides, methods and seeds."""
 
-import dataclasses
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ class MethodConfig:
 
     def with_seed(self, seed: int) -> RunConfig:
         """The same config with another seed."""
-        return dataclasses.replace(self.config, run=dataclasses.replace(self.config.run, seed=seed))
+        return replace(self.config, run=replace(self.config.run, seed=seed))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Int, Int64, UInt8
 from PIL import Image
 from torch import Tensor
-from torch.nn import functional as F
 
 from vpdr.data.benchmark import Benchmark, Indices
 from vpdr.data.spec import READ_ERRORS, IssueLog, RawDomain, files_digest
@@ -134,7 +133,7 @@ class ImageInputs:
                 block = torch.from_numpy(np.ascontiguousarray(array[selected[positions] - start])).permute(0, 3, 1, 2)
                 if block.shape[2:] != (self.pixels, self.pixels):
                     size = (self.pixels, self.pixels)
-                    resized = F.interpolate(block.float(), size, mode="bilinear", antialias=True)
+                    resized = torch.nn.functional.interpolate(block.float(), size, mode="bilinear", antialias=True)
                     block = resized.round().clamp(0, 255).to(torch.uint8)
                 images[torch.from_numpy(positions)] = block
             start += len(array)
@@ -149,7 +148,7 @@ def random_crop(images: UInt8[Tensor, "b 3 h w"], padding: int, rng: torch.Gener
     at_least(0, padding=padding)
     batch, _, height, width = images.shape
     offsets = torch.randint(2 * padding + 1, (2, batch), generator=rng)
-    padded = F.pad(images, (padding,) * 4)
+    padded = torch.nn.functional.pad(images, (padding,) * 4)
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # every crop of every image, as a view
     return windows[torch.arange(batch), :, offsets[0], offsets[1]]
 

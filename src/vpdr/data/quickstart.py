@@ -12,7 +12,6 @@ from jaxtyping import Float, Int, Int64, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
-from torch.nn import functional as F
 
 from vpdr.data.benchmark import Benchmark, ImageDomain, numpy_generator, stratified_subset
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
@@ -103,7 +102,7 @@ def _make_domains() -> dict[str, tuple[RgbImages, Labels]]:
     textured = np.abs(textures.astype(np.int16) - digits[rest][..., None]).astype(np.uint8)
     scanned = load_digits()
     small = torch.from_numpy(scanned.images).float()[:, None] * (255 / 16)
-    large = F.interpolate(small, (IMAGE_SIZE, IMAGE_SIZE), mode="bicubic").clamp(0, 255).round()
+    large = torch.nn.functional.interpolate(small, (IMAGE_SIZE, IMAGE_SIZE), mode="bicubic").clamp(0, 255).round()
     optical = large[:, 0].numpy().astype(np.uint8)
     return {
         "mnist": (_to_rgb(digits[plain]), labels[plain]),

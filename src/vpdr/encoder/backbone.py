@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, Int32, Int64, UInt8
 from torch import Tensor
-from torch.nn import functional as F
 
 from vpdr.encoder.networks import BlockAdapters, Network
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
@@ -100,7 +99,7 @@ class ImagePreprocessor:
             )
         x = batch.float().contiguous(memory_format=torch.channels_last)
         if x.shape[2:] != (self.pixels, self.pixels):
-            x = F.interpolate(x, (self.pixels, self.pixels), mode="bilinear", antialias=True)
+            x = torch.nn.functional.interpolate(x, (self.pixels, self.pixels), mode="bilinear", antialias=True)
         return self.normalisation(x)
 
     def reading_order(self, inputs: Inputs) -> Int[Tensor, " n"]:

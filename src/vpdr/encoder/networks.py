@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 BlockAdapters = Mapping[int, Callable[[Tensor], Tensor]]  # by the index of the block that they follow
 
@@ -94,7 +93,7 @@ class SameConv(nn.Conv2d):
         kernel, stride = self.kernel_size[0], self.stride[0]
         if stride > 1:
             height, width = (max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in x.shape[2:])
-            x = F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
+            x = nn.functional.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
         return super().forward(x)
 
 
@@ -118,8 +117,8 @@ class InvertedResidual(nn.Module):
         self.bn2 = _lite_batch_norm(out)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b o y x"]:
-        y: Tensor = F.relu6(self.bn0(self.expand_conv(x))) if self.has_expansion else x
-        y = F.relu6(self.bn1(self.depthwise_conv(y)))
+        y: Tensor = nn.functional.relu6(self.bn0(self.expand_conv(x))) if self.has_expansion else x
+        y = nn.functional.relu6(self.bn1(self.depthwise_conv(y)))
         y = self.bn2(self.project_conv(y))
         return x + y if self.has_shortcut else y
 
@@ -155,10 +154,10 @@ class EfficientNetLite(Network):
 
     def features(self, x: Float[Tensor, "b 3 h w"], adapters: BlockAdapters) -> Float[Tensor, "b p"]:
         """The pooled features of normalised images; adapters follow the inverted residual blocks."""
-        x = F.relu6(self.bn0(self.conv_stem(x)))
+        x = nn.functional.relu6(self.bn0(self.conv_stem(x)))
         for index, block in enumerate(self.blocks):
             x = apply_block_adapter(block(x), adapters, index)
-        x = F.relu6(self.bn1(self.conv_head(x)))
+        x = nn.functional.relu6(self.bn1(self.conv_head(x)))
         return x.mean(dim=(2, 3))
 
     def forward(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 1000"]:
@@ -190,8 +189,8 @@ class BasicBlock(nn.Module):
         self, x: Float[Tensor, "b c h w"], adapters: BlockAdapters, block_index: int
     ) -> Float[Tensor, "b o y x"]:
         """The adapter follows the second convolution, before the shortcut is added."""
-        branch = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(apply_block_adapter(branch, adapters, block_index) + self.downsample(x))
+        branch = self.bn2(self.conv2(nn.functional.relu(self.bn1(self.conv1(x)))))
+        return nn.functional.relu(apply_block_adapter(branch, adapters, block_index) + self.downsample(x))
 
 
 class ResNet(Network):
@@ -212,7 +211,7 @@ class ResNet(Network):
 
     def features(self, x: Float[Tensor, "b 3 h w"], adapters: BlockAdapters) -> Float[Tensor, "b p"]:
         """The pooled features of normalised images."""
-        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        x = nn.functional.max_pool2d(nn.functional.relu(self.bn1(self.conv1(x))), 3, 2, 1)
         blocks = [*self.layer1, *self.layer2, *self.layer3, *self.layer4]
         for index, block in enumerate(blocks):
             x = block(x, adapters, index)
@@ -236,7 +235,7 @@ class Attention(nn.Module):
         query, key, value = (
             part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
         )
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         out: Tensor = self.out(attended.transpose(1, 2).flatten(2))
         return out
 
@@ -257,10 +256,10 @@ class TransformerLayer(nn.Module):
     def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b 1 1 t"] | None = None) -> Float[Tensor, "b t d"]:
         if self.pre_norm:
             x = x + self.attention(self.norm1(x), mask)
-            x = x + self.narrow(F.gelu(self.widen(self.norm2(x))))
+            x = x + self.narrow(nn.functional.gelu(self.widen(self.norm2(x))))
         else:
             x = self.norm1(x + self.attention(x, mask))
-            x = self.norm2(x + self.narrow(F.gelu(self.widen(x))))
+            x = self.norm2(x + self.narrow(nn.functional.gelu(self.widen(x))))
         return x
 
 
@@ -286,7 +285,7 @@ class VisionTransformer(Network):
         positions: Tensor = self.positions
         if patches.shape[2:] != (VIT_GRID, VIT_GRID):
             grid = positions[:, 1:].unflatten(1, (VIT_GRID, VIT_GRID)).permute(0, 3, 1, 2)
-            grid = F.interpolate(grid, tuple(patches.shape[2:]), mode="bicubic", align_corners=False)
+            grid = nn.functional.interpolate(grid, tuple(patches.shape[2:]), mode="bicubic", align_corners=False)
             positions = torch.cat([positions[:, :1], grid.flatten(2).transpose(1, 2)], dim=1)
         tokens = torch.cat([self.token.expand(len(x), -1, -1), patches.flatten(2).transpose(1, 2)], dim=1) + positions
         for index, block in enumerate(self.blocks):

@@ -1,8 +1,7 @@
 """From a config to each client's data: loading, frozen features, and the split among clients."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
@@ -77,7 +76,7 @@ def load_clients(
         split.check(benchmark)
     else:
         own = benchmark_loader(section.kind).split_config
-        split_config = dataclasses.replace(
+        split_config = replace(
             own,
             test_fraction=section.test_fraction or own.test_fraction,
             train_fraction=section.train_fraction or own.train_fraction,
@@ -163,7 +162,7 @@ def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress:
     check_known("domain of quickstart", section.domains, quickstart.DOMAIN_NAMES)
     benchmark = quickstart.load_quickstart(section.samples)
     names = section.domains or quickstart.DOMAIN_NAMES
-    return dataclasses.replace(benchmark, domains=tuple(each for each in benchmark.domains if each.name in names))
+    return replace(benchmark, domains=tuple(each for each in benchmark.domains if each.name in names))
 
 
 def model_spec_for(config: RunConfig, position: int) -> zoo.ModelSpec:

@@ -8,12 +8,11 @@ the noisy mean. Every sample takes part in every step: no subsampling. docs/priv
 proof.
 """
 
-import dataclasses
 import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -108,7 +107,7 @@ def split_budget_with_training(
         adjacency=mechanism.adjacency,
     )
     release_multiplier = mechanism.noise_multiplier / math.sqrt(1 - training_share)
-    return dataclasses.replace(mechanism, noise_multiplier=release_multiplier), training
+    return replace(mechanism, noise_multiplier=release_multiplier), training
 
 
 class DpSgdTrainer:

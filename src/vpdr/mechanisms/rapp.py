@@ -9,9 +9,8 @@ section 13, has the proof.
 Shapes: n samples, c classes, p rows (centres of all classes), d dimensions of features, r of the release.
 """
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -353,7 +352,7 @@ def run_stage(
     noisy = noisy_stage_statistics(features, params, stage, noise)
     rows, precision = noisy.rows, noisy.rows.stds[0] ** -2
     decay = 1.0 if params.per_class == 1 else _DECAY
-    state = dataclasses.replace(
+    state = replace(
         state,
         stage=state.stage + 1,
         weight=decay * state.weight + precision,
@@ -371,7 +370,7 @@ def run_stage(
     weight = (unit * stage.moment.noise_multiplier) ** -2
     total = state.moment_weight + weight
     moment = (state.moment * state.moment_weight + unit * noisy.second_moment * weight) / total
-    return dataclasses.replace(state, moment=moment.clamp(min=1e-6 * params.radius**2), moment_weight=total)
+    return replace(state, moment=moment.clamp(min=1e-6 * params.radius**2), moment_weight=total)
 
 
 def estimate_counts(state: RappState, num_samples: int | None, counts_are_private: bool) -> Float[Tensor, " p"]:
@@ -546,7 +545,7 @@ class Rapp(base.GaussianMechanism):
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """As `Mechanism.release`: run the next stages, and release the estimate of all stages so far."""
         classes = self.classes if context.classes is None else min(self.classes, context.classes)
-        features = base.validate_features(vectors, labels, dataclasses.replace(context, classes=classes))
+        features = base.validate_features(vectors, labels, replace(context, classes=classes))
         dim = features.vectors.shape[1]
         if dim != self.projection.dims[0]:
             raise InvalidInput(
@@ -608,7 +607,7 @@ class Rapp(base.GaussianMechanism):
             most = (_MAX_DISTANCE * radius) ** 2
             least = min(max(_MIN_MOMENT_RATIO * float(state.moment), _MIN_MOMENT * radius**2), most)
             moment = torch.nan_to_num(state.moment - explained, nan=most).clamp(least, most)
-            state = dataclasses.replace(state, moment=moment)
+            state = replace(state, moment=moment)
         elif self.per_class > 1:  # half a radius from the class's centre along cosine waves, to start k-means
             offsets = 0.5 * radius * _directions(self.per_class, broadcast.shape[1])
             centres = (broadcast[:, None] + offsets).flatten(0, 1)

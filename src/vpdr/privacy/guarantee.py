@@ -1,9 +1,8 @@
 """The terms of a guarantee, its level, and the receipt of a release."""
 
-import dataclasses
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TypeVar
 
@@ -110,7 +109,7 @@ class GuaranteeTerms:
 
     def __post_init__(self) -> None:
         kinds = (Adjacency, EncoderKind, CountVisibility, SensitivityBasis, NoiseOrigin)
-        for field, kind in zip(dataclasses.fields(self), kinds, strict=True):
+        for field, kind in zip(fields(self), kinds, strict=True):
             object.__setattr__(self, field.name, parse_enum(kind, getattr(self, field.name)))
 
 
