@@ -9,16 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vpdr import audits
+from vpdr import audits, io, privacy, rng
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load, load_experiment
 from vpdr.federation import Callbacks, JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
 from vpdr.federation.run import make_jobs, run_federation, sweep
-from vpdr.io import json_bytes, write_atomically
-from vpdr.privacy import NoiseOrigin
 from vpdr.records import RunDir, finished_record
 from vpdr.report.html import write_attack_figures, write_comparison_report, write_run_report
-from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, check_known
 
@@ -87,7 +84,7 @@ def run(
             "attacks": attacks is not None,
             "resume": resume,
             "options.observers": bool(options.observers),
-            "release.noise=system": config.release.noise == NoiseOrigin.SYSTEM,
+            "release.noise=system": config.release.noise == privacy.NoiseOrigin.SYSTEM,
         }
         for name in [name for name, is_given in needs_directory.items() if is_given]:
             raise InvalidInput(f"{name} needs a directory for its files, got none; give out")
@@ -230,7 +227,7 @@ def run_experiment(
     observers = () if attacks is None else (AttackFactory(dataclasses.replace(attacks, workers=1)),)
     todo = make_jobs(experiment, out, observers=observers, keep_uploads=keep_uploads)
     # The first run's data are loaded here, so that parallel runs find their frozen features in the cache.
-    load_clients(todo[0].config, Streams(todo[0].config.run.seed), progress)
+    load_clients(todo[0].config, rng.Streams(todo[0].config.run.seed), progress)
     if on_start is not None:
         on_start()
     finished = []
@@ -283,7 +280,7 @@ def attack(
     config, callbacks = config or AttackConfig(kinds=("mia",), likelihood_ratio=True), callbacks or AttackCallbacks()
     results = attack_finished_run(run_config, directory.path, config, progress, callbacks)
     content = {"schema": "vpdr-attacks", "version": 1, "identity": run_config.config_hash, "attacks": results}
-    write_atomically(directory.path / "attacks.json", json_bytes(content), mode=0o600)
+    io.write_atomically(directory.path / "attacks.json", io.json_bytes(content), mode=0o600)
     write_attack_figures(results, directory.path)
     write_run_report({**record, "attacks": {**record.get("attacks", {}), **results}}, directory.path)
     return content

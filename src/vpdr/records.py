@@ -18,8 +18,7 @@ from jaxtyping import Int
 from vpdr.config import RunConfig, renames, rules
 from vpdr.data.benchmark import Split, write_split
 from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
-from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin
-from vpdr.privacy.accountants import event_to_dict
+from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants
 from vpdr.privacy.ledger import FileBackedLedger, encode_ledger
 from vpdr.types import Prototypes
 from vpdr.validation import DamagedFile, InvalidInput
@@ -89,7 +88,7 @@ def privacy_statement(config: RunConfig, ledgers: Sequence[Ledger]) -> dict[str,
     entries = [entry for ledger in ledgers for entry in ledger.entries]
     releases = [entry for entry in entries if entry.is_release]
     level = max((ledger.level for ledger in ledgers), key=levels.index, default=GuaranteeLevel.PROVED)
-    events = Counter(event_to_dict(event)["kind"] for entry in entries for event in entry.receipt.events)
+    events = Counter(accountants.event_to_dict(event)["kind"] for entry in entries for event in entry.receipt.events)
     counts = " and ".join(sorted({str(entry.receipt.terms.counts) for entry in releases})) or NOT_RELEASED
     statement = {
         "level": str(level if releases else GuaranteeLevel.PROVED),

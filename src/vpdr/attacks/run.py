@@ -11,10 +11,8 @@ from typing import Any
 
 import torch
 
+from vpdr.attacks import inversion, membership, spaces
 from vpdr.attacks.base import ADVERSARY_ENCODERS, Attack, AttackCallbacks, AttackConfig, AttackContext
-from vpdr.attacks.inversion import FeatureInversionAttack
-from vpdr.attacks.membership import MembershipAttack
-from vpdr.attacks.spaces import attack_input_space
 from vpdr.client import Client
 from vpdr.config import RunConfig
 from vpdr.federation import Callbacks, Federation, RoundUploads, build, simulate
@@ -25,7 +23,7 @@ from vpdr.types import ProgressCallback, Prototypes
 from vpdr.validation import InvalidInput, check_known, one_of
 
 ATTACKS: Registry[Callable[[AttackContext], Attack]] = Registry(
-    "attack", {"mia": MembershipAttack, "fsh": FeatureInversionAttack}
+    "attack", {"mia": membership.MembershipAttack, "fsh": inversion.FeatureInversionAttack}
 )
 REPLAY_TOLERANCE = 1e-3  # relative difference of uploads that other processors may cause over a run
 
@@ -71,7 +69,7 @@ class AttackRunner:
                 raise InvalidInput(
                     f"attack rounds must lie in 1..{total_rounds}, got {round}; name none for every round"
                 )
-        input_space = cache(attack_input_space)  # one space for all clients of an architecture
+        input_space = cache(spaces.attack_input_space)  # one space for all clients of an architecture
         context = AttackContext(
             config=attack_config,
             streams=federation.streams.fork("attacks"),

@@ -79,7 +79,7 @@ class EmbeddingSpace:
         if encoder.needs_inputs:
             raise InvalidInput(
                 "a reconstruction of texts searches public features, but this encoder trains before them; "
-                "use model.adapters=last with a frozen projection, or phi initial"
+                "use model.adapters=last with a frozen projection, or the adversary's encoder initial"
             )
         features: Tensor = encoder(inputs)
         return features

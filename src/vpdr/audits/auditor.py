@@ -12,12 +12,9 @@ import torch
 
 from vpdr.audits import statistics
 from vpdr.audits.target import SEARCHED_PAIR, AuditTarget, DistinguishingGame, NoiseFactory, pairs_for, random_pairs
-from vpdr.config import RunConfig
-from vpdr.config.load import parse_overrides, read_builtin, read_source
-from vpdr.config.rules import encoder_setting
+from vpdr.config import RunConfig, load, rules
 from vpdr.mechanisms import SystemNoise
-from vpdr.privacy import ACCOUNTANTS, Adjacency, EncoderKind, Event, GuaranteeLevel, Ledger, LedgerFile
-from vpdr.privacy.accountants import epsilon_from_mu
+from vpdr.privacy import ACCOUNTANTS, Adjacency, EncoderKind, Event, GuaranteeLevel, Ledger, LedgerFile, accountants
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, at_least, deep_merge, positive
 
@@ -118,7 +115,7 @@ class AuditResult:
     @property
     def epsilon_if_gaussian(self) -> float:
         """ε of `mu` at the claim's δ; a bound only if the trade-off is Gaussian."""
-        return epsilon_from_mu(self.mu, self.claim.delta) if math.isfinite(self.mu) else math.inf
+        return accountants.epsilon_from_mu(self.mu, self.claim.delta) if math.isfinite(self.mu) else math.inf
 
     @property
     def violated_claim(self) -> tuple[float, float] | None:
@@ -392,11 +389,11 @@ def request_from_options(options: AuditOptions) -> AuditRequest:
         "mechanism": {"kind": options.mechanism},
         "budget": {"epsilon": options.epsilon, "delta": options.delta, "adjacency": options.adjacency},
         "run": {"rounds": options.rounds},
-        "release": {"encoder": encoder_setting(EncoderKind(options.encoder))},
+        "release": {"encoder": rules.encoder_setting(EncoderKind(options.encoder))},
         "model": _SMALL_MODEL,
     }
-    data = deep_merge(read_builtin("presets", "paper"), _small_settings(options.encoder))
-    data, overrides = deep_merge(data, from_options), parse_overrides(options.settings)
+    data = deep_merge(load.read_builtin("presets", "paper"), _small_settings(options.encoder))
+    data, overrides = deep_merge(data, from_options), load.parse_overrides(options.settings)
     errors: list[InvalidInput] = []
     for summariser in summarisers:
         try:
@@ -425,11 +422,11 @@ def request_from_run(run_dir: Path, overrides: Sequence[str] = ()) -> AuditReque
     if not any(ledger.releases for ledger in ledgers):
         raise InvalidInput(f"the ledgers in {run_dir} hold no release: there is nothing to audit")
     worst = max(ledgers, key=lambda each: (each.epsilon_spent if each.entries else 0.0, len(each.entries)))
-    data = read_source(str(source))
+    data = load.read_source(str(source))
     small_settings = _small_settings(str(worst.releases[-1].receipt.terms.encoder))
     dim = min(int(data["model"]["dim"]), MAX_DIM)
     data = deep_merge(deep_merge(data, small_settings), {"model": {"dim": dim}})
-    config = RunConfig.from_dict(deep_merge(data, parse_overrides(overrides)))
+    config = RunConfig.from_dict(deep_merge(data, load.parse_overrides(overrides)))
     target = AuditTarget.from_config(config, len(worst.releases))
     charged = [event for entry in worst.releases for event in entry.receipt.events]
     planned = target.planned_events()

@@ -24,13 +24,11 @@ from scipy.stats import kstest
 from torch import Tensor
 
 from vpdr import privacy
-from vpdr.audits.auditor import AuditOptions, request_from_options
-from vpdr.audits.statistics import standardise_upload
+from vpdr.audits import auditor, statistics
 from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise, antipodal_canary, mislabelled_canary, pairs_for
 from vpdr.client import Samples
 from vpdr.frameworks import FRAMEWORKS
-from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise
-from vpdr.mechanisms.base import clip
+from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, base
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
@@ -108,7 +106,7 @@ def check_sensitivities() -> str:
 def _sensitivity_ratio(summariser: Summariser, adjacency: privacy.Adjacency, attempt: int) -> float:
     """How far a summary moves between two neighbours, in units of its bound."""
     before, after = (
-        summariser(clip(samples.frozen_features, CLIP_NORM), samples.labels)
+        summariser(base.clip(samples.frozen_features, CLIP_NORM), samples.labels)
         for samples in _neighbour_datasets(adjacency, attempt)
     )
     require(before.labels.equal(after.labels), f"a neighbour under {adjacency} changes which rows there are")
@@ -139,7 +137,7 @@ def check_mechanism_noise() -> str:
     """The noise of every private mechanism is not weaker than its receipts state."""
     lines = []
     for kind in MECHANISMS:
-        target = request_from_options(AuditOptions(mechanism=kind, rounds=NOISE_RELEASES)).target
+        target = auditor.request_from_options(auditor.AuditOptions(mechanism=kind, rounds=NOISE_RELEASES)).target
         client = target.make_client(antipodal_canary(target).first, SystemNoise())
         client.release(1)
         precision = privacy.accountants.gaussian_precision(client.ledger.events)
@@ -157,10 +155,11 @@ def measure_mu(target: AuditTarget) -> float:
     pair, target = antipodal_canary(target), replace(target, releases=1)
     first, second = (StaticClient.from_samples(target, samples) for samples in pair.datasets)
     before, after = (
-        standardise_upload(client.run(ZeroNoise()).uploads[0], target.clip_norm) for client in (first, second)
+        statistics.standardise_upload(client.run(ZeroNoise()).uploads[0], target.clip_norm)
+        for client in (first, second)
     )
     draws = [first.run(SystemNoise()).uploads[0] for _ in range(NOISE_RELEASES)]
-    noisy = torch.stack([standardise_upload(upload, target.clip_norm) for upload in draws])
+    noisy = torch.stack([statistics.standardise_upload(upload, target.clip_norm) for upload in draws])
     variances = (noisy - before).square().mean(dim=(0, 2))
     moved = (after - before).square().sum(1)
     return math.sqrt(float((moved / variances.clamp(min=1e-300)).sum()))
@@ -263,8 +262,8 @@ def check_encoder_independence() -> str:
 
 
 def _training_target(encoder: privacy.EncoderKind, *settings: str) -> AuditTarget:
-    options = AuditOptions(rounds=2, encoder=encoder, settings=(*SMALL_TRAINING, *settings))
-    return request_from_options(options).target
+    options = auditor.AuditOptions(rounds=2, encoder=encoder, settings=(*SMALL_TRAINING, *settings))
+    return auditor.request_from_options(options).target
 
 
 def _features_after_training(target: AuditTarget, samples: Samples, broadcast: Any = None) -> Float[Tensor, "n d"]:
@@ -280,9 +279,9 @@ def check_uploads() -> str:
     checked, skipped = 0, []
     for kind in MECHANISMS:
         for adjacency in privacy.Adjacency:
-            options = AuditOptions(mechanism=kind, rounds=2, adjacency=adjacency, settings=SMALL_DATA)
+            options = auditor.AuditOptions(mechanism=kind, rounds=2, adjacency=adjacency, settings=SMALL_DATA)
             try:
-                target = request_from_options(options).target
+                target = auditor.request_from_options(options).target
             except InvalidInput:
                 skipped.append(f"{kind} {adjacency}")
                 continue
