@@ -1,12 +1,19 @@
 """One registry for each kind of plug-in, open to other people's packages through entry points."""
 
+import multiprocessing
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import TypeVar
 
-from vpdr.validation import InvalidInput
+from vpdr.validation import InvalidInput, format_error, suggestion
 
 T = TypeVar("T")
+
+
+class UnknownPlugIn(InvalidInput, KeyError):
+    """A name that a registry does not have."""
+
+    __str__ = Exception.__str__  # a KeyError would put the message into quotes
 
 
 class Registry(Mapping[str, T]):
@@ -51,19 +58,31 @@ class Registry(Mapping[str, T]):
         self._all().pop(name)
 
     def _all(self) -> dict[str, T]:
-        if not self._loaded:
+        loaded: dict[str, T] = {}
+        for point in () if self._loaded else metadata.entry_points(group=self.group):
             self._loaded = True  # first: a plug-in may read the registry while it is imported
-            for point in metadata.entry_points(group=self.group):
-                if point.name in self._entries:
-                    raise InvalidInput(
-                        f"{self.kind} {point.name!r} of {point.value} is registered already; "
-                        "rename the entry point, or remove the package"
-                    )
-                self._entries[point.name] = point.load()
+            try:
+                if point.name in self._entries or point.name in loaded:
+                    raise InvalidInput("its name is registered already")
+                loaded[point.name] = point.load()
+            except Exception as error:
+                self._loaded = False
+                raise InvalidInput(
+                    f"{self.kind} {point.name!r} of {point.value} cannot be loaded ({format_error(error)}); "
+                    "change or remove its package"
+                ) from error
+        self._loaded = True
+        self._entries |= loaded
         return self._entries
 
     def __getitem__(self, name: str) -> T:
-        return self._all()[name]
+        entries = self._all()
+        if name in entries:
+            return entries[name]
+        message = f"unknown {self.kind}: {name!r}; {suggestion(name, entries)}"
+        if multiprocessing.parent_process() is not None:
+            message = f"{self.kind} {name!r} is registered in another process only; use jobs=1 or an entry point"
+        raise UnknownPlugIn(message)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())

@@ -5,8 +5,8 @@ Each has a one-line message: what was expected, what came, what to do.
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, get_origin
 
 MAX_ERROR_LENGTH = 300  # characters of the message of a foreign error
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -83,25 +83,26 @@ def check_known(
             raise InvalidInput(f"unknown {what}: {name!r}; {suggestion(name, [*names, *other_suggestions])}")
 
 
-def suggestion(name: str, names: Iterable[str]) -> str:
+def suggestion(name: str, names: Collection[str]) -> str:
     """'did you mean ...?', or the list of all names."""
+    if not names:
+        return "there are none, leave it out"
     close = difflib.get_close_matches(name, [str(each) for each in names], n=1)
     return f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(sorted(names))}"
 
 
 def coerce(name: str, value: Any, expected_type: Any) -> Any:
-    """Check the type of a setting; an integer is converted where a float is expected."""
+    """Check the type of a setting, if it is a simple one; an integer is converted where a float is expected."""
     if expected_type is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     plain = {int: int, float: float, str: str, bool: bool}.get(expected_type)
     wrong_number = isinstance(value, bool) and expected_type in (int, float)
     if plain is not None and (not isinstance(value, plain) or wrong_number):
         raise InvalidInput(f"{name} must be {_TYPE_NAMES[expected_type]}, got {value!r}")
-    if expected_type == list[str]:
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise InvalidInput(f'{name} must be a list of names such as ["a", "b"], got {value!r}')
-        return value
-    if plain is None and not isinstance(value, Mapping):
+    is_names = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if expected_type == list[str] and not is_names:
+        raise InvalidInput(f'{name} must be a list of names such as ["a", "b"], got {value!r}')
+    if dict in (expected_type, get_origin(expected_type)) and not isinstance(value, Mapping):
         raise InvalidInput(f"{name} must be a table, got {value!r}")
     return value
 
