@@ -10,6 +10,7 @@ import vpdr
 from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig, MechanismTraits, ReleaseContext
 from vpdr.privacy import Adjacency, Receipt
 from vpdr.types import Prototypes, Release
+from vpdr.validation import coerce
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +29,7 @@ class SubsetIgpp:
     @classmethod
     def from_config(cls, config: MechanismConfig) -> "SubsetIgpp":
         """Read `mechanism.subset.width`; the coordinates come from a public stream."""
-        width = min(int(config.options.get("width", 8)), config.dim)
+        width = min(coerce("width", config.options.get("width", 8), int), config.dim)
         coordinates = torch.randperm(config.dim, generator=config.rng)[:width].tolist()
         return cls(igpp=Igpp.from_config(config), coordinates=tuple(coordinates))
 

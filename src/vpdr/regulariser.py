@@ -60,7 +60,7 @@ class RegulariserConfig(Protocol):
 
     @classmethod
     def from_config(cls, clip_norm: float, options: Mapping[str, Any]) -> "RegulariserConfig":
-        """The settings from R, the clip norm of the mechanism, and the other settings by name."""
+        """The settings from R, the clip norm of the mechanism, and those other settings that are parameters."""
 
     def make_regulariser(self, head: nn.Module) -> Regulariser:
         """A new regulariser for this head."""

@@ -7,21 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vpdr.config.renames import legacy_spelling, modernise
-from vpdr.config.rules import check_config, coerce_options
-from vpdr.mechanisms import DEFAULT_STAGE_SHARES, SelectionConfig, StageSchedule, parse_shares
-from vpdr.mechanisms.base import check_clip_norm
+from vpdr import validation
+from vpdr.config import renames, rules
+from vpdr.mechanisms import DEFAULT_STAGE_SHARES, SelectionConfig, StageSchedule, base, parse_shares
 from vpdr.regulariser import Dcr
-from vpdr.validation import (
-    InvalidInput,
-    above_0_at_most_1,
-    at_least,
-    at_least_0_below_1,
-    check_known,
-    coerce,
-    one_of,
-    positive,
-)
 
 _SELECTION_DEFAULTS, _DCR_DEFAULTS = SelectionConfig(), Dcr(clip_norm=1.0)
 _DEFAULT_STAGES = ",".join(f"{100 * share:g}" for share in DEFAULT_STAGE_SHARES)
@@ -39,8 +28,8 @@ class RunSection:
     measure_every: int = 1  # rounds between two evaluations of all clients; changes nothing else
 
     def __post_init__(self) -> None:
-        at_least(1, rounds=self.rounds, threads=self.threads, measure_every=self.measure_every)
-        at_least(0, seed=self.seed)
+        validation.at_least(1, rounds=self.rounds, threads=self.threads, measure_every=self.measure_every)
+        validation.at_least(0, seed=self.seed)
 
     def is_evaluation_round(self, round: int) -> bool:
         """Whether clients are evaluated after a round: always after the first and the last."""
@@ -69,17 +58,17 @@ class BenchmarkSection:
     manifest: str = ""  # file of a stored split to use again
 
     def __post_init__(self) -> None:
-        one_of(("", "domain", "label", "pooled"), skew=self.skew)
-        one_of(("whole", "local"), test=self.test)
-        at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
-        at_least(1, classes=self.classes)
-        at_least(0, clients=self.clients, train_fraction=self.train_fraction)
+        validation.one_of(("", "domain", "label", "pooled"), skew=self.skew)
+        validation.one_of(("whole", "local"), test=self.test)
+        validation.at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
+        validation.at_least(1, classes=self.classes)
+        validation.at_least(0, clients=self.clients, train_fraction=self.train_fraction)
         if self.pixels:
-            at_least(32, pixels=self.pixels)
+            validation.at_least(32, pixels=self.pixels)
         if self.train_fraction:
-            above_0_at_most_1(train_fraction=self.train_fraction)
-        at_least_0_below_1(test_fraction=self.test_fraction, validation_fraction=self.validation_fraction)
-        positive(concentration=self.concentration)
+            validation.above_0_at_most_1(train_fraction=self.train_fraction)
+        validation.at_least_0_below_1(test_fraction=self.test_fraction, validation_fraction=self.validation_fraction)
+        validation.positive(concentration=self.concentration)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,11 +87,11 @@ class ModelSection:
     hidden: int = 512  # width of the head's hidden layer
 
     def __post_init__(self) -> None:
-        at_least(2, dim=self.dim)
-        at_least(0, width=self.width)
-        at_least(1, hidden=self.hidden)
-        positive(projection_scale=self.projection_scale)
-        at_least_0_below_1(dropout=self.dropout)
+        validation.at_least(2, dim=self.dim)
+        validation.at_least(0, width=self.width)
+        validation.at_least(1, hidden=self.hidden)
+        validation.positive(projection_scale=self.projection_scale)
+        validation.at_least_0_below_1(dropout=self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,12 +107,12 @@ class TrainSection:
     gradient_clip: float = 1.0  # dpsgd: C, the clip norm of each sample's gradient
 
     def __post_init__(self) -> None:
-        at_least(1, epochs=self.epochs, batch=self.batch)
-        positive(lr=self.lr, gradient_clip=self.gradient_clip)
-        at_least(0, weight_decay=self.weight_decay)
-        one_of(("none", "dpsgd"), privacy=self.privacy)
+        validation.at_least(1, epochs=self.epochs, batch=self.batch)
+        validation.positive(lr=self.lr, gradient_clip=self.gradient_clip)
+        validation.at_least(0, weight_decay=self.weight_decay)
+        validation.one_of(("none", "dpsgd"), privacy=self.privacy)
         if not 0 < self.private_share < 1:
-            raise InvalidInput(f"private_share must lie in (0, 1), got {self.private_share:g}")
+            raise validation.InvalidInput(f"private_share must lie in (0, 1), got {self.private_share:g}")
 
     @property
     def is_private(self) -> bool:
@@ -160,15 +149,10 @@ class MechanismSection:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_clip_norm(self.clip_norm)
-        at_least(1, per_class=self.per_class)
-        at_least(0, release_dim=self.release_dim, expected=self.expected)
+        base.check_clip_norm(self.clip_norm)
+        validation.at_least(1, per_class=self.per_class)
+        validation.at_least(0, release_dim=self.release_dim, expected=self.expected)
         StageSchedule(releases=1, shares=parse_shares(self.stages))
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All settings of the chosen mechanism by name, for its `from_config`."""
-        return _plug_in_settings(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,16 +175,6 @@ class RegulariserSection:
     teacher_init: str = _DCR_DEFAULTS.teacher_init
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All settings of the chosen regulariser by name, for its `from_config`."""
-        return _plug_in_settings(self)
-
-
-def _plug_in_settings(section: MechanismSection | RegulariserSection) -> dict[str, Any]:
-    names = [each.name for each in dataclasses.fields(section) if each.name not in {"kind", "options", "clip_norm"}]
-    return {**{name: getattr(section, name) for name in names}, **section.options.get(section.kind, {})}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetSection:
@@ -213,7 +187,7 @@ class BudgetSection:
     require: str = "anything"  # proved or conditional: a config with a weaker guarantee is refused
 
     def __post_init__(self) -> None:
-        one_of(("anything", "conditional", "proved"), require=self.require)
+        validation.one_of(("anything", "conditional", "proved"), require=self.require)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,10 +201,10 @@ class ReleaseSection:
     min_count: int = 1  # class means of fewer samples are not released
 
     def __post_init__(self) -> None:
-        one_of(("framework", "public", "broadcast", "personal"), encoder=self.encoder)
-        one_of(("seeded", "system"), noise=self.noise)
-        at_least(0, count=self.count)
-        at_least(1, min_count=self.min_count)
+        validation.one_of(("framework", "public", "broadcast", "personal"), encoder=self.encoder)
+        validation.one_of(("seeded", "system"), noise=self.noise)
+        validation.at_least(0, count=self.count)
+        validation.at_least(1, min_count=self.min_count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,8 +216,8 @@ class ParticipationSection:
     schedule: dict[str, list[int]] = field(default_factory=dict)  # client -> its rounds; replaces the draw
 
     def __post_init__(self) -> None:
-        above_0_at_most_1(fraction=self.fraction)
-        at_least_0_below_1(dropout=self.dropout)
+        validation.above_0_at_most_1(fraction=self.fraction)
+        validation.at_least_0_below_1(dropout=self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,7 +227,7 @@ class WeightsSection:
     kind: str = "uniform"
 
     def __post_init__(self) -> None:
-        one_of(("uniform", "client_size", "class_count"), kind=self.kind)
+        validation.one_of(("uniform", "client_size", "class_count"), kind=self.kind)
 
 
 TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
@@ -307,7 +281,7 @@ class RunConfig:
     weights: WeightsSection = field(default_factory=WeightsSection)
 
     def __post_init__(self) -> None:
-        check_config(self)
+        rules.check_config(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "RunConfig":
@@ -323,26 +297,27 @@ class RunConfig:
         Raises:
             InvalidInput: a section or setting is unknown (with a suggestion), or has a value of another type.
         """
-        data = modernise(data)
+        data = renames.modernise(data)
         sections = {section.name: section for section in dataclasses.fields(cls)}
-        check_known("section", data, sections, other_suggestions=TOP_LEVEL_KEYS)
+        validation.check_known("section", data, sections, other_suggestions=TOP_LEVEL_KEYS)
         built = {}
         for name, content in data.items():
             if not isinstance(content, Mapping):
-                raise InvalidInput(f"{name} must be a table of settings, got {content!r}; write [{name}]")
+                raise validation.InvalidInput(f"{name} must be a table of settings, got {content!r}; write [{name}]")
             section_type: Any = sections[name].default_factory
             fields = {each.name: each for each in dataclasses.fields(section_type)}
             values: dict[str, Any] = {}
             if fields.pop("options", None) is not None:
                 tables = {key: value for key, value in content.items() if isinstance(value, Mapping)}
                 content = {key: value for key, value in content.items() if key not in tables}
-                values["options"] = coerce_options(name, tables, fields)
-            check_known(f"setting in [{name}]", content, fields)
-            values |= {key: coerce(f"{name}.{key}", value, fields[key].type) for key, value in content.items()}
+                values["options"] = rules.coerce_options(name, tables, fields)
+            validation.check_known(f"setting in [{name}]", content, fields)
+            for key, value in content.items():
+                values[key] = validation.coerce(f"{name}.{key}", value, fields[key].type)
             try:
                 built[name] = section_type(**values)
-            except InvalidInput as error:
-                raise InvalidInput(f"[{name}] {error}") from error
+            except validation.InvalidInput as error:
+                raise validation.InvalidInput(f"[{name}] {error}") from error
         return cls(**built)
 
     def to_dict(self) -> dict[str, Any]:
@@ -355,7 +330,7 @@ class RunConfig:
     @property
     def config_hash(self) -> str:
         """16 hex digits of all settings that decide the result; name and data directory do not."""
-        data = legacy_spelling(self.to_dict())
+        data = renames.legacy_spelling(self.to_dict())
         data["run"].pop("name")
         data["benchmark"].pop("root")
         for section, key, default in _DEFAULTED_LATER:

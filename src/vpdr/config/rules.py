@@ -3,34 +3,31 @@
 Rules name no plug-in: they ask the traits that plug-ins declare.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vpdr.data import BENCHMARK_SPECS
-from vpdr.encoder.personal import PLACEMENTS, PROJECTIONS
-from vpdr.encoder.zoo import BACKBONES, model_families
+from vpdr.encoder import personal, zoo
 from vpdr.frameworks import FRAMEWORKS, Framework
-from vpdr.mechanisms import MECHANISMS, MechanismTraits, SelectionConfig
+from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, MechanismTraits, SelectionConfig
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, GuaranteeLevel, SensitivityBasis
 from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser
 from vpdr.regulariser import REGULARISERS, RegulariserConfig
-from vpdr.validation import InvalidInput, check_known, coerce
+from vpdr.rng import Streams
+from vpdr.validation import InvalidInput, check_known, coerce, format_error
 
 if TYPE_CHECKING:
-    from vpdr.config.config import RunConfig
+    from vpdr.config.config import MechanismSection, RegulariserSection, RunConfig
 
 SYNTHETIC_BENCHMARKS = {"synthetic"}  # features without images or texts
 PLUGINS: dict[str, Mapping[str, Any]] = {"framework": FRAMEWORKS, "mechanism": MECHANISMS, "regulariser": REGULARISERS}
 
-_SET_ELSEWHERE = {"summariser", "uses_broadcast_features"}  # by release.summariser and release.encoder
+_SET_ELSEWHERE = {"summariser", "uses_broadcast_features", "clip_norm"}  # by settings of other sections
 _ENCODERS = {"public": EncoderKind.PUBLIC, "broadcast": EncoderKind.BROADCAST, "personal": EncoderKind.PERSONAL}
 _LEVELS = list(GuaranteeLevel)  # from the strongest to the weakest
-_REQUIRED_LEVELS = {
-    "anything": GuaranteeLevel.NONE,
-    "conditional": GuaranteeLevel.CONDITIONAL,
-    "proved": GuaranteeLevel.PROVED,
-}
 
 
 def benchmark_names() -> list[str]:
@@ -42,10 +39,10 @@ def check_config(config: "RunConfig") -> None:
     """Refuse a config that cannot run, or whose guarantee is weaker than it requires, with a remedy in one line."""
     section, model = config.benchmark, config.model
     check_known("benchmark", [section.kind], benchmark_names())
-    check_known("backbone", [model.backbone], BACKBONES)
-    check_known("place of adapters", [model.adapters], PLACEMENTS)
-    check_known("projection", [model.projection], PROJECTIONS)
-    check_known("family", [model.family] if model.family else [], model_families())
+    check_known("backbone", [model.backbone], zoo.BACKBONES)
+    check_known("place of adapters", [model.adapters], personal.PLACEMENTS)
+    check_known("projection", [model.projection], personal.PROJECTIONS)
+    check_known("family", [model.family] if model.family else [], zoo.model_families())
     if section.kind in BENCHMARK_SPECS:
         domains = [domain.name for domain in BENCHMARK_SPECS[section.kind].domains]
         check_known(f"domain of {section.kind}", section.domains, domains)
@@ -62,9 +59,9 @@ def check_config(config: "RunConfig") -> None:
     make_regulariser(config)
     for kind in config.framework.options:
         make_framework(config, kind)
-    for client, rounds in config.participation.schedule.items():
-        if not isinstance(rounds, list) or not all(type(round) is int for round in rounds):
-            raise InvalidInput(f"participation.schedule.{client} must be a list of rounds, got {rounds!r}")
+    for kind in config.mechanism.options:
+        spec = BENCHMARK_SPECS.get(section.kind)
+        make_mechanism(config, kind, len(spec.class_names) if spec else section.classes, Streams(config.run.seed))
     for violated, message in _rules(config):
         if violated:
             raise InvalidInput(message)
@@ -90,6 +87,8 @@ def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     message = "release.min_count is for class means; leave it out, or set release.summariser=means"
     yield release.min_count > 1 and no_means, message
     for client, rounds in config.participation.schedule.items():
+        is_list = isinstance(rounds, list) and all(type(round) is int for round in rounds)
+        yield not is_list, f"participation.schedule.{client} must be a list of rounds, got {rounds!r}"
         message = f"participation.schedule.{client} must lie in 1 to {config.run.rounds}, got {rounds}"
         yield not all(1 <= round <= config.run.rounds for round in rounds), message
     adjacency = Adjacency(budget.adjacency)
@@ -105,11 +104,12 @@ def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     )
     yield counts_are_private and weights.kind != "uniform", message
     level = guarantee_level(config)
+    required = GuaranteeLevel.NONE if budget.require == "anything" else GuaranteeLevel(budget.require)
     message = (
         f"the plan requires a guarantee that is {budget.require}, this one would be {level}; "
         "set release.encoder=public and release.summariser=sums, or lower budget.require"
     )
-    yield _LEVELS.index(level) > _LEVELS.index(_REQUIRED_LEVELS[budget.require]), message
+    yield _LEVELS.index(level) > _LEVELS.index(required), message
     if release_encoder(config) is EncoderKind.BROADCAST:
         yield from _broadcast_rules(config)
     dim, kind, summariser = config.mechanism.release_dim, config.mechanism.kind, release.summariser
@@ -184,8 +184,8 @@ def coerce_options(
 ) -> dict[str, dict[str, Any]]:
     """The options of plug-ins by name: `tables` are the sub-tables of a section with these `settings`.
 
-    The options of a framework are the parameters of its class; those of other plug-ins are checked by
-    their `from_config`.
+    The options of a framework or regulariser are the parameters of its class. Those of a mechanism are what
+    its `from_config` reads; `make_mechanism` checks them.
     """
     check_known(f"{section} table", tables, PLUGINS[section])
     out: dict[str, dict[str, Any]] = {}
@@ -194,21 +194,40 @@ def coerce_options(
         for name in set(options) & set(settings):
             raise InvalidInput(f"{table}.{name} is a setting of its section; set {section}.{name}")
         out[kind] = dict(options)
-        if section == "framework":
-            parameters = inspect.signature(FRAMEWORKS[kind]).parameters
-            check_known(f"setting in [{table}]", options, set(parameters) - _SET_ELSEWHERE)
-            out[kind] = {
-                name: coerce(f"{table}.{name}", value, parameters[name].annotation) for name, value in options.items()
-            }
+        if section != "mechanism":
+            types = _parameter_types(PLUGINS[section][kind])
+            check_known(f"setting in [{table}]", options, types.keys() - _SET_ELSEWHERE)
+            out[kind] = {name: coerce(f"{table}.{name}", value, types[name]) for name, value in options.items()}
     return out
+
+
+def _parameter_types(plug_in: Any) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(plug_in, eval_str=True).parameters
+    except NameError:  # of a type that is imported for type checkers only
+        parameters = inspect.signature(plug_in).parameters
+    return {name: parameter.annotation for name, parameter in parameters.items()}
+
+
+def _plug_in_settings(section: "MechanismSection | RegulariserSection", kind: str) -> dict[str, Any]:
+    """The settings of a section and the own options of one plug-in, by name."""
+    names = [each.name for each in dataclasses.fields(section) if each.name not in {"kind", "options", "clip_norm"}]
+    return {name: getattr(section, name) for name in names} | section.options.get(kind, {})
+
+
+@contextmanager
+def _plug_in_errors(table: str) -> Iterator[None]:
+    """Errors of a plug-in that cannot use its options, on one line with the name of the table."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        raise InvalidInput(f"[{table}] {format_error(error)}") from error
 
 
 def make_framework(config: "RunConfig", kind: str) -> Framework[Any]:
     """A framework with the config's options; with `release.encoder=broadcast`, its broadcasting variant."""
-    try:
+    with _plug_in_errors(f"framework.{kind}"):
         framework = FRAMEWORKS[kind].from_config(config.framework.options.get(kind, {}))
-    except InvalidInput as error:
-        raise InvalidInput(f"[framework.{kind}] {error}") from error
     if config.release.encoder == "broadcast":
         return framework.with_broadcast_features() or framework
     return framework
@@ -217,13 +236,53 @@ def make_framework(config: "RunConfig", kind: str) -> Framework[Any]:
 def make_regulariser(config: "RunConfig") -> RegulariserConfig:
     """The regulariser of the config, at the mechanism's clip norm."""
     section, regulariser = config.regulariser, REGULARISERS[config.regulariser.kind]
-    accepted = set(inspect.signature(regulariser).parameters) - {"clip_norm"}
-    check_known(f"setting in [regulariser.{section.kind}]", section.options.get(section.kind, {}), accepted)
-    settings = {name: value for name, value in section.settings.items() if name in accepted}
-    try:
+    accepted = {*_parameter_types(regulariser), *section.options.get(section.kind, {})}
+    settings = {name: value for name, value in _plug_in_settings(section, section.kind).items() if name in accepted}
+    with _plug_in_errors("regulariser"):
         return regulariser.from_config(config.mechanism.clip_norm, settings)
-    except InvalidInput as error:
-        raise InvalidInput(f"[regulariser] {error}") from error
+
+
+class _NotedOptions(Mapping[str, Any]):
+    """Options of a plug-in, and the names that it has asked for."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return self._options[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+
+def make_mechanism(config: "RunConfig", kind: str, classes: int, streams: Streams) -> Mechanism:
+    """A mechanism, calibrated to the budget; all clients share its public random draws.
+
+    Own options that its `from_config` has not read are refused.
+    """
+    section = config.mechanism
+    options = _NotedOptions(_plug_in_settings(section, kind))
+    mechanism_config = MechanismConfig(
+        budget=Budget(config.budget.epsilon, config.budget.delta),
+        releases=config.releases,
+        clip_norm=section.clip_norm,
+        dim=config.model.dim,
+        classes=classes,
+        adjacency=Adjacency(config.budget.adjacency),
+        accountant=config.budget.accountant,
+        samples_per_class=section.expected,
+        rng=streams.generator("release-space"),
+        options=options,
+    )
+    with _plug_in_errors(f"mechanism.{kind}"):
+        mechanism = MECHANISMS[kind].from_config(mechanism_config)
+    check_known(f"setting in [mechanism.{kind}]", section.options.get(kind, {}), options.names)
+    return mechanism
 
 
 def mechanism_traits(config: "RunConfig") -> MechanismTraits:
@@ -251,8 +310,19 @@ def guarantee_level(config: "RunConfig") -> GuaranteeLevel:
         return GuaranteeLevel.NONE
     if release_summariser(config).basis is SensitivityBasis.AS_PUBLISHED:
         return GuaranteeLevel.AS_PUBLISHED
-    personal = release_encoder(config) is EncoderKind.PERSONAL
-    return GuaranteeLevel.CONDITIONAL if personal else GuaranteeLevel.PROVED
+    is_personal = release_encoder(config) is EncoderKind.PERSONAL
+    return GuaranteeLevel.CONDITIONAL if is_personal else GuaranteeLevel.PROVED
+
+
+def ledger_budget(config: "RunConfig") -> Budget | None:
+    """What the ledger of a client allows; no limit where the releases are not private."""
+    limited = guarantee_level(config) is not GuaranteeLevel.NONE
+    return Budget(config.budget.epsilon, config.budget.delta) if limited else None
+
+
+def public_batch_size(config: "RunConfig", classes: int) -> float:
+    """The number by which DP-SGD divides noisy sums: the declared samples, or else `train.batch`; never a count."""
+    return float(config.mechanism.expected * classes or config.train.batch)
 
 
 def release_summariser(config: "RunConfig") -> Summariser | type[Summariser]:
@@ -279,7 +349,7 @@ def uploads_prototypes(config: "RunConfig") -> bool:
 
 def _trains_inside_backbone(config: "RunConfig") -> bool:
     model = config.model
-    return PLACEMENTS[model.adapters] is not None or PROJECTIONS[model.projection].trained_by_clients
+    return personal.PLACEMENTS[model.adapters] is not None or personal.PROJECTIONS[model.projection].trained_by_clients
 
 
 def encoder_setting(encoder: EncoderKind) -> str:

@@ -21,8 +21,6 @@ from vpdr.rng import Streams
 from vpdr.types import Inputs, ProgressCallback
 from vpdr.validation import InvalidInput, check_known
 
-_SCHEDULED_CLIENT = "client in participation.schedule"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientSetup:
@@ -62,13 +60,12 @@ def load_clients(
         projection = personal.projection_for(info, spec.projection, model.dim, rng=rng, scale=model.projection_scale)
         key = (section.kind, section.root, section.samples, tuple(section.domains), backbone.pixels)
         keep_inputs = personal.PLACEMENTS[model.adapters] is not None
-        pooled = pooled_features(FeatureKey(section, key, backbone, keep_inputs, progress))
-        inputs = pooled.inputs
+        benchmark, features, inputs = pooled_features(FeatureKey(section, key, backbone, keep_inputs, progress))
         if inputs is None and projection.trained_by_clients:
-            inputs = FeatureInputs(pooled.features)
+            inputs = FeatureInputs(features)
         with torch.no_grad():
-            samples = Samples(projection(pooled.features), torch.from_numpy(pooled.benchmark.labels), inputs)
-        return pooled.benchmark, personal.FrozenEncoder(backbone, projection), samples
+            samples = Samples(projection(features), torch.from_numpy(benchmark.labels), inputs)
+        return benchmark, personal.FrozenEncoder(backbone, projection), samples
 
     benchmark = encode(model_spec_for(config, min(positions.values()) if positions else 0))[0]
     if section.manifest:
@@ -91,7 +88,7 @@ def load_clients(
         split = data.split_benchmark(benchmark, split_config, streams)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
-        check_known(_SCHEDULED_CLIENT, config.participation.schedule, positions)
+        check_known("client in participation.schedule", config.participation.schedule, positions)
     clients = {}
     for part in split.client_splits:
         if part.client in positions:
@@ -118,7 +115,7 @@ def _make_synthetic_clients(config: RunConfig, streams: Streams) -> ClientSetups
             train = train.take(torch.from_numpy(rows))
         shard = Shard(train, Samples(blob.test_x, blob.test_y))
         clients[name] = ClientSetup(shard=shard, model_spec=model_spec_for(config, position))
-    check_known(_SCHEDULED_CLIENT, config.participation.schedule, clients)
+    check_known("client in participation.schedule", config.participation.schedule, clients)
     return ClientSetups(clients=clients, classes=section.classes)
 
 
@@ -150,12 +147,12 @@ def _load_from_disk(
             f"benchmark {spec.name} needs its data, got no folder; give --data {spec.name}=DIR "
             f"(`vpdr data list` says where to get it)"
         )
-
-    def report(name: str, done: int, total: int) -> None:
-        progress(f"images of {name}", done, total)
-
-    domains = section.domains or None
-    return spec.load(Path(section.root), pixels=pixels or 224, progress=report, domains=domains)
+    return spec.load(
+        Path(section.root),
+        pixels=pixels or 224,
+        progress=lambda name, done, total: progress(f"images of {name}", done, total),
+        domains=section.domains or None,
+    )
 
 
 def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress: ProgressCallback) -> data.Benchmark:
@@ -200,18 +197,9 @@ class FeatureKey:
     progress: ProgressCallback = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class PooledFeatures:
-    """The features of a benchmark by one backbone, domain after domain."""
-
-    benchmark: data.Benchmark
-    features: Float[Tensor, "n p"]
-    inputs: Inputs | None
-
-
 @lru_cache(maxsize=4)  # every run of a comparison uses the same features
-def pooled_features(key: FeatureKey) -> PooledFeatures:
-    """The features, from the cache on disk if they are there."""
+def pooled_features(key: FeatureKey) -> tuple[data.Benchmark, Float[Tensor, "n p"], Inputs | None]:
+    """A benchmark, its features, domain after domain, from the cache on disk if they are there, and its samples."""
     backbone, progress, loader = key.backbone, key.progress, benchmark_loader(key.section.kind)
     benchmark = loader.load(key.section, backbone.pixels, progress)
     modality = "text" if isinstance(benchmark.domains[0], data.TextDomain) else "image"
@@ -228,16 +216,12 @@ def pooled_features(key: FeatureKey) -> PooledFeatures:
         inputs = backbone.make_inputs([text for domain in benchmark.text_domains for text in domain.texts])
     features, start = [], 0
     for domain in benchmark.domains:
-
-        def report(done: int, total: int, name: str = domain.name) -> None:
-            progress(f"features of {name}", done, total)
-
         if inputs is not None:
             raw: object = inputs.take(torch.arange(start, start + len(domain)))
         elif isinstance(domain, data.ImageDomain | data.TextDomain):
             raw = domain.images if isinstance(domain, data.ImageDomain) else domain.texts
         else:
             raise InvalidInput(f"domain {domain.name} has labels only; load it with its samples")
-        features.append(cached_pooled_features(backbone, raw, progress=report))
+        features.append(cached_pooled_features(backbone, raw, progress=partial(progress, f"features of {domain.name}")))
         start += len(domain)
-    return PooledFeatures(benchmark, torch.cat(features), inputs)
+    return benchmark, torch.cat(features), inputs

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,10 +15,8 @@ from vpdr.data.benchmark import Split
 from vpdr.encoder.personal import AdapterConfig, make_encoder, make_head
 from vpdr.federation.benchmarks import ClientSetup, load_clients
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
-from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, split_budget_with_training
-from vpdr.mechanisms.base import ReleaseNoise
-from vpdr.privacy import Adjacency, Budget, GuaranteeLevel, Ledger, NoiseOrigin
-from vpdr.privacy.ledger import open_file_ledger
+from vpdr.mechanisms import base, split_budget_with_training
+from vpdr.privacy import Adjacency, Ledger, NoiseOrigin
 from vpdr.prototypes import SUMMARISERS, ClassMeans, SummariserConfig
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, Prototypes, no_progress
@@ -112,10 +109,8 @@ class Federation:
     Args:
         config: the config of the run.
         clients: all clients, sorted by id.
-        framework: the ProtoPFL framework of the run.
+        server: the server, with the framework of the run and the clients' public weights.
         streams: the random streams of the run.
-        classes: the public number of classes.
-        weights: the public weight of each client in each class.
         client_setups: what each client was made from: its data and model. Private.
         split: the rows of each client, where the data are a real benchmark.
 
@@ -129,23 +124,10 @@ class Federation:
 
     config: RunConfig
     clients: tuple[Client, ...]
-    framework: Framework[Any]
+    server: Server
     streams: Streams
-    classes: int
-    weights: Float[Tensor, "m c"]
     client_setups: dict[str, ClientSetup]
     split: Split | None = None
-
-    @property
-    def server(self) -> Server:
-        """The server, which has no data."""
-        return Server(
-            config=self.config,
-            framework=self.framework,
-            names=tuple(client.id for client in self.clients),
-            classes=self.classes,
-            weights=self.weights,
-        )
 
 
 def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federation:
@@ -168,8 +150,7 @@ def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federa
     8
     """
     setups = load_clients(config, Streams(config.run.seed), progress)
-    factory = ClientFactory(config, setups.classes)
-    names = sorted(setups.clients)
+    factory, names = ClientFactory(config, setups.classes), sorted(setups.clients)
     labels = [setups.clients[name].shard.train.labels for name in names]
     counts = torch.stack([torch.bincount(each, minlength=setups.classes) for each in labels])
     weights = {  # class counts are used only where the config declares them public
@@ -177,13 +158,18 @@ def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federa
         "client_size": counts.sum(1, keepdim=True).expand(-1, setups.classes),
         "class_count": counts,
     }
+    server = Server(
+        config=config,
+        framework=factory.framework,
+        names=tuple(names),
+        classes=setups.classes,
+        weights=weights[config.weights.kind].float(),
+    )
     return Federation(
         config=config,
         clients=tuple(factory.make_client(name, setups.clients[name]) for name in names),
-        framework=factory.framework,
+        server=server,
         streams=factory.streams,
-        classes=setups.classes,
-        weights=weights[config.weights.kind].float(),
         client_setups=setups.clients,
         split=setups.split,
     )
@@ -198,12 +184,16 @@ class ClientFactory:
         self.release_config = make_release_config(config, self.framework, classes, self.streams)
 
     def make_client(self, name: str, setup: ClientSetup) -> Client:
-        """A client before its first round."""
-        train = self.config.train
+        """A client before its first round; equal shapes of models start from equal parameters."""
+        train, model, spec, streams = self.config.train, self.config.model, setup.model_spec, self.streams
+        adapter = AdapterConfig(adapters=model.adapters, width=spec.width, dropout=model.dropout)
+        encoder = make_encoder(adapter, model.dim, setup.frozen_encoder, rng=streams.generator("adapter"))
+        rng = streams.generator("head")
+        head = make_head(model.dim, self.classes, rng=rng, hidden=spec.hidden, dropout=model.dropout)
         return Client(
             id=name,
             shard=setup.shard,
-            model=self._initial_model(setup),
+            model=Model(encoder.eval(), head.eval()),
             framework=self.framework,
             release_config=self.release_config,
             regulariser_config=rules.make_regulariser(self.config),
@@ -215,17 +205,8 @@ class ClientFactory:
                 lr=train.lr,
                 weight_decay=train.weight_decay,
             ),
-            streams=self.streams,
+            streams=streams,
         )
-
-    def _initial_model(self, setup: ClientSetup) -> Model:
-        """Drawn from the same streams for all clients, so equal wherever shapes are equal."""
-        model, spec, streams = self.config.model, setup.model_spec, self.streams
-        adapter = AdapterConfig(adapters=model.adapters, width=spec.width, dropout=model.dropout)
-        encoder = make_encoder(adapter, model.dim, setup.frozen_encoder, rng=streams.generator("adapter"))
-        rng = streams.generator("head")
-        head = make_head(model.dim, self.classes, rng=rng, hidden=spec.hidden, dropout=model.dropout)
-        return Model(encoder.eval(), head.eval())
 
 
 def make_release_config(config: RunConfig, framework: Framework[Any], classes: int, streams: Streams) -> ReleaseConfig:
@@ -234,7 +215,7 @@ def make_release_config(config: RunConfig, framework: Framework[Any], classes: i
     if kind != "framework" or isinstance(summariser, ClassMeans):  # release.min_count applies to a framework's means
         summariser_config = SummariserConfig(classes=classes, min_count=config.release.min_count)
         summariser = SUMMARISERS["means" if kind == "framework" else kind].from_config(summariser_config)
-    mechanism, dpsgd_config = make_mechanism(config, classes, streams), None
+    mechanism, dpsgd_config = rules.make_mechanism(config, config.mechanism.kind, classes, streams), None
     if config.train.is_private:
         mechanism, dpsgd_config = split_budget_with_training(
             mechanism,
@@ -243,7 +224,7 @@ def make_release_config(config: RunConfig, framework: Framework[Any], classes: i
             steps_per_round=config.train.epochs,
             training_share=config.train.private_share,
             clip_norm=config.train.gradient_clip,
-            expected_batch_size=float(config.mechanism.expected * classes or config.train.batch),
+            expected_batch_size=rules.public_batch_size(config, classes),
         )
     return ReleaseConfig(
         mechanism=mechanism,
@@ -251,41 +232,16 @@ def make_release_config(config: RunConfig, framework: Framework[Any], classes: i
         encoder_kind=rules.release_encoder(config),
         max_releases=config.releases,
         clip_norm=config.mechanism.clip_norm,
-        make_noise=ReleaseNoise(None if config.release.noise == NoiseOrigin.SYSTEM else streams),
+        make_noise=base.ReleaseNoise(None if config.release.noise == NoiseOrigin.SYSTEM else streams),
         dpsgd_config=dpsgd_config,
     )
 
 
-def make_mechanism(config: RunConfig, classes: int, streams: Streams) -> Mechanism:
-    """The mechanism, calibrated to the budget; all clients share its public random draws."""
-    return MECHANISMS[config.mechanism.kind].from_config(
-        MechanismConfig(
-            budget=Budget(config.budget.epsilon, config.budget.delta),
-            releases=config.releases,
-            clip_norm=config.mechanism.clip_norm,
-            dim=config.model.dim,
-            classes=classes,
-            adjacency=Adjacency(config.budget.adjacency),
-            accountant=config.budget.accountant,
-            samples_per_class=config.mechanism.expected,
-            rng=streams.generator("release-space"),
-            options=config.mechanism.settings,
-        )
-    )
-
-
 def make_ledger(config: RunConfig, client: str) -> Ledger:
-    """A client's ledger; without a limit where the releases are not private."""
-    limited = rules.guarantee_level(config) is not GuaranteeLevel.NONE
+    """The empty ledger of a client."""
     return Ledger(
         client=client,
-        budget=Budget(config.budget.epsilon, config.budget.delta) if limited else None,
+        budget=rules.ledger_budget(config),
         accountant=config.budget.accountant,
         adjacency=Adjacency(config.budget.adjacency),
     )
-
-
-def use_file_ledgers(clients: Sequence[Client], directory: Path) -> None:
-    """Move the clients' ledgers into files, so that no crash between two rounds can undo a charge."""
-    for client in clients:
-        client.ledger = open_file_ledger(client.ledger, directory / f"{client.id}.json")

@@ -5,18 +5,17 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from vpdr.config import Experiment, RunConfig
-from vpdr.federation.builder import Federation, build, use_file_ledgers
+from vpdr.federation.builder import Federation, build
 from vpdr.federation.rounds import Callbacks, RoundUploads, RunState, never_stop, simulate
-from vpdr.privacy import NoiseOrigin
+from vpdr.privacy import NoiseOrigin, ledger
 from vpdr.records import RunDir, UploadStore, finished_record
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, format_error
@@ -102,15 +101,19 @@ def run_federation(
     observers = [make_observer(federation, run_dir) for make_observer in options.observers]
     run_dir.create(config, federation.split)
     if config.release.noise == NoiseOrigin.SYSTEM:
-        use_file_ledgers(federation.clients, run_dir.ledgers_dir)
-    state = None if saved is None else _restore(federation, saved, observers)
-    ledgers, store = [client.ledger for client in federation.clients], UploadStore(run_dir.path)
+        for client in federation.clients:  # files, so that no crash between two rounds can undo a charge
+            client.ledger = ledger.open_file_ledger(client.ledger, run_dir.ledgers_dir / f"{client.id}.json")
+    state = None
     if saved is not None:
+        state = _restore(federation, saved, observers)
         begin -= float(saved["wall_seconds"])  # of the run before it was stopped
+    ledgers, store = [client.ledger for client in federation.clients], UploadStore(run_dir.path)
     last_saved = time.perf_counter()
 
-    def save(state: RunState) -> None:
+    def save(state: RunState, least_seconds: float = options.checkpoint_seconds) -> None:
         nonlocal last_saved
+        if time.perf_counter() - last_saved < least_seconds:
+            return
         content: dict[str, Any] = {
             "done": state.rounds_done,
             "memory": state.server_state,
@@ -123,19 +126,15 @@ def run_federation(
         run_dir.save_checkpoint(config, content, ledgers)
         last_saved = time.perf_counter()
 
-    def save_if_due(state: RunState) -> None:
-        if time.perf_counter() - last_saved >= options.checkpoint_seconds:
-            save(state)
-
     save_uploads = [lambda each: store.save(each.round, each.uploads)] if options.keep_uploads else []
     callbacks = Callbacks(
         on_uploads=[*save_uploads, *(observer.on_uploads for observer in observers)],  # saved before they are shown
-        on_round_end=[*options.on_round_end, save_if_due],
+        on_round_end=[*options.on_round_end, save],
         stop=options.stop,
     )
     state = simulate(federation, state, callbacks)
     if state.rounds_done < config.run.rounds:
-        save(state)
+        save(state, least_seconds=0)
         return RunResult(None, state.rounds_done)
     record = finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
     for observer in observers:
@@ -169,9 +168,6 @@ def _restore(federation: Federation, saved: Mapping[str, Any], observers: Sequen
     return RunState(int(saved["done"]), saved["memory"], list(saved["rounds"]))
 
 
-IGNORE_CTRL_C = (signal.SIGINT, signal.SIG_IGN)  # in workers: the parent stops a comparison between two runs
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """One run of a comparison and its directory; picklable."""
@@ -191,9 +187,6 @@ class JobResult:
     job: Job
     record: dict[str, Any] | None
     error: str | None = None
-
-
-JobRunner: TypeAlias = Callable[[Job], JobResult]
 
 
 def make_jobs(
@@ -238,11 +231,12 @@ def sweep(
 
 
 def _run_parallel(
-    pending: list[Job], workers: int, run_job: JobRunner, stop: Callable[[], bool]
+    pending: list[Job], workers: int, run_job: Callable[[Job], JobResult], stop: Callable[[], bool]
 ) -> Generator[JobResult, None, list[Job]]:
     """Yield results as they come; if a process dies, return the jobs that were running."""
     context = multiprocessing.get_context("spawn")  # a forked torch may hang in its threads
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=signal.signal, initargs=IGNORE_CTRL_C)
+    ignore_ctrl_c = (signal.SIGINT, signal.SIG_IGN)  # in workers: the parent stops a comparison between two runs
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=signal.signal, initargs=ignore_ctrl_c)
     running: dict[Future[JobResult], Job] = {}
     try:
         while (pending and not stop()) or running:
@@ -252,7 +246,7 @@ def _run_parallel(
             for future in wait(running, timeout=0.5, return_when=FIRST_COMPLETED).done:
                 yield future.result()
                 del running[future]
-    except BrokenProcessPool:
+    except BrokenExecutor:
         return list(running.values())
     except BaseException:
         for process in list(pool._processes.values()):  # there is no public way to end running jobs

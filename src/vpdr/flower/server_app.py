@@ -447,4 +447,4 @@ def _public_weights(config: RunConfig, names: Sequence[str], classes: int) -> Fl
     rows = {client.id: row for row, client in enumerate(federation.clients)}
     if not set(names) <= set(rows):
         raise InvalidInput(f"weights {config.weights.kind} need clients of the run's benchmark, got {list(names)}")
-    return federation.weights[[rows[name] for name in names]]
+    return federation.server.weights[[rows[name] for name in names]]

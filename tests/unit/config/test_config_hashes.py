@@ -6,6 +6,7 @@ import pytest
 
 from vpdr.config import RunConfig, load_experiment
 from vpdr.config.load import ExperimentOptions
+from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig
 from vpdr.validation import InvalidInput
 
 PRESETS = {"paper": "7d56544bd772cb50", "authors": "478202ea61487323", "strict": "6c7316e39a1a6a43"}
@@ -121,10 +122,23 @@ def test_old_keys_of_experiment_files_are_read_with_a_hint(tmp_path, caplog) -> 
         load_experiment(str(both))
 
 
-def test_options_of_a_plugin_are_a_table_of_its_name() -> None:
-    config = config_of("mechanism.vpp.mine=3")
-    assert config.mechanism.options == {"vpp": {"mine": 3}}
-    assert config.to_dict()["mechanism"]["vpp"] == {"mine": 3}
+class WithOwnOption:
+    """A mechanism with the option `own`."""
+
+    traits = Igpp.traits
+
+    @classmethod
+    def from_config(cls, config: MechanismConfig) -> Igpp:
+        config.options.get("own")
+        return Igpp.from_config(config)
+
+
+def test_options_of_a_plugin_are_a_table_of_its_name(request) -> None:
+    MECHANISMS.register("plugged", WithOwnOption)
+    request.addfinalizer(lambda: MECHANISMS.unregister("plugged"))
+    config = config_of("mechanism.plugged.own=3")
+    assert config.mechanism.options == {"plugged": {"own": 3}}
+    assert config.to_dict()["mechanism"]["plugged"] == {"own": 3}
     assert RunConfig.from_dict(config.to_dict()) == config
     assert config.config_hash != config_of().config_hash
     assert "options" not in config_of().to_dict()["mechanism"]

@@ -5,8 +5,9 @@ import torch
 
 from tests.unit.federation.conftest import tiny
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment
+from vpdr.config.rules import make_mechanism
 from vpdr.encoder.zoo import model_families
-from vpdr.federation.builder import ClientFactory, make_mechanism
+from vpdr.federation.builder import ClientFactory
 from vpdr.mechanisms import ReleaseProjection
 from vpdr.rng import Streams
 
@@ -18,7 +19,7 @@ def strict_config(*settings: str) -> RunConfig:
 
 
 def projection_of(config: RunConfig, seed: int = 0) -> ReleaseProjection:
-    return make_mechanism(config, 10, Streams(seed)).projection
+    return make_mechanism(config, config.mechanism.kind, 10, Streams(seed)).projection
 
 
 def test_clients_use_the_projection_of_the_config() -> None:

@@ -187,7 +187,7 @@ def test_weights_come_from_the_config(kind) -> None:
         "client_size": counts.sum(1, keepdim=True).expand(3, 4).float(),
         "class_count": counts.float(),
     }[kind]
-    assert torch.equal(federation.weights, expected)
+    assert torch.equal(federation.server.weights, expected)
 
 
 def test_a_client_without_budget_sends_its_last_upload_again() -> None:

@@ -49,7 +49,7 @@ def test_clients_may_work_in_another_order(framework) -> None:
     for t in (1, 2, 3):
         uploads = {client.id: client.release(t) for client in reversed(other.clients)}
         sent = [client for client in other.clients if uploads[client.id] is not None]
-        broadcast, memory = other.framework.aggregate(
+        broadcast, memory = other.server.framework.aggregate(
             [uploads[client.id] for client in sent], memory, other.server.context(t, [client.id for client in sent])
         )
         for client in reversed(other.clients):
