@@ -147,7 +147,7 @@ def compare(
     Raises:
         InvalidInput: bad settings or data, or an `out` that holds a comparison already.
 
-    Guarantee: each run equals that of `run` with the same config, whatever `jobs` is.
+    Guarantee: with seeded noise each run equals that of `run` with the same config, whatever `jobs` is.
 
     >>> small = ("benchmark.kind=synthetic", "benchmark.samples=30", "model.dim=8", "run.rounds=1")
     >>> import tempfile

@@ -132,7 +132,7 @@ class ReleaseContext:
     Raises:
         InvalidInput: an unknown kind of encoder.
 
-    Guarantee: none of its fields is computed from the features that are released with it.
+    Guarantee: a receipt uses public fields only, and of `state` only which releases were made before.
 
     >>> ReleaseContext(client="hospital-a", encoder="public").encoder.is_trained_on_private_data
     False

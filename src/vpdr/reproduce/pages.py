@@ -148,8 +148,7 @@ def _comparison_table(summary: StudySummary, rows: Sequence[RowData]) -> str:
 
 
 def _title(summary: StudySummary, row: Mapping[str, Any]) -> str:
-    title: str = summary["datasets"][row["dataset"]]["title"]
-    return title
+    return str(summary["datasets"][row["dataset"]]["title"])
 
 
 def _differences_table(summary: StudySummary, heading: str, *, display_names: bool) -> str:

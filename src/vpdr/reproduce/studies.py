@@ -189,8 +189,7 @@ class ReproduceOptions:
         if self.adapters:
             return self.adapters
         installed = bool(zoo.BACKBONES[self.backbone_for(dataset)].package)
-        default: str = shared_settings()["adapters"]["installed" if installed else "trained"]
-        return default
+        return str(shared_settings()["adapters"]["installed" if installed else "trained"])
 
     def attacks_for(self, study: Study) -> AttackConfig | None:
         """The user's attacks, else the study's; one worker each, since runs are parallel already."""

@@ -210,13 +210,9 @@ def _make_row(
     grid = []
     for radius, runs in selection.grid.items():
         validated = all(run.validation_accuracy is not None for run in runs.values())
-        entry = GridEntry(
-            radius=radius,
-            chosen=radius == selection.radius,
-            validation=mean_score(runs, "validation", "avg") if validated else None,
-            metrics=shared_intervals([run.metrics for _, run in sorted(runs.items())]),
-        )
-        grid.append(entry)
+        score = mean_score(runs, "validation", "avg") if validated else None
+        metrics = shared_intervals([run.metrics for _, run in sorted(runs.items())])
+        grid.append(GridEntry(radius=radius, chosen=radius == selection.radius, validation=score, metrics=metrics))
     row = replace(
         row,
         metrics=shared_intervals([run.metrics for _, run in sorted(selection.runs.items())], names),
