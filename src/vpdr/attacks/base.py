@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from vpdr import federation, records, rng
 from vpdr.attacks.spaces import InputSpace
-from vpdr.federation import RoundUploads
-from vpdr.records import ReconstructionStore
-from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, at_least, one_of
 
@@ -82,11 +80,11 @@ class AttackContext:
     """What an attack may use."""
 
     config: AttackConfig
-    streams: Streams  # of the attacks; the run itself uses others
+    streams: rng.Streams  # of the attacks; the run itself uses others
     total_rounds: int
     input_space_for: Callable[[str], InputSpace]  # of a client, created on demand
     callbacks: AttackCallbacks = field(default_factory=AttackCallbacks)
-    reconstruction_store: ReconstructionStore | None = None
+    reconstruction_store: records.ReconstructionStore | None = None
 
 
 @runtime_checkable
@@ -98,7 +96,7 @@ class Attack(Protocol):
     Guarantee: it changes neither a client nor a random draw of the run.
     """
 
-    def observe(self, round_uploads: RoundUploads) -> None:
+    def observe(self, round_uploads: federation.RoundUploads) -> None:
         """Attack the uploads of one round."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,18 +11,17 @@ from typing import Any
 
 import torch
 
+from vpdr import privacy, registry
 from vpdr.attacks import inversion, membership, spaces
 from vpdr.attacks.base import ADVERSARY_ENCODERS, Attack, AttackCallbacks, AttackConfig, AttackContext
 from vpdr.client import Client
 from vpdr.config import RunConfig
 from vpdr.federation import Callbacks, Federation, RoundUploads, build, simulate
-from vpdr.privacy import NoiseOrigin
 from vpdr.records import ReconstructionStore, RunDir, UploadStore
-from vpdr.registry import Registry
 from vpdr.types import ProgressCallback, Prototypes
 from vpdr.validation import InvalidInput, check_known, one_of
 
-ATTACKS: Registry[Callable[[AttackContext], Attack]] = Registry(
+ATTACKS: registry.Registry[Callable[[AttackContext], Attack]] = registry.Registry(
     "attack", {"mia": membership.MembershipAttack, "fsh": inversion.FeatureInversionAttack}
 )
 REPLAY_TOLERANCE = 1e-3  # relative difference of uploads that other processors may cause over a run
@@ -150,7 +149,7 @@ def attack_finished_run(
     """
     store = UploadStore(run_dir)
     recorded_rounds = store.rounds()
-    seeded = config.release.noise != NoiseOrigin.SYSTEM
+    seeded = config.release.noise != privacy.NoiseOrigin.SYSTEM
     if not seeded and not recorded_rounds:
         raise InvalidInput(
             f"{run_dir} has no uploads and its noise cannot be drawn again; run the plan with its uploads kept"
