@@ -13,8 +13,8 @@ from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli import output
 from vpdr.config.rules import encoder_setting
 from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, Adjacency, EncoderKind, declared_encoder
-from vpdr.report.format import four_digits, short_number
-from vpdr.report.tables import Table, attack_notes, short_attack_table
+from vpdr.report import format as fmt
+from vpdr.report import tables
 from vpdr.validation import InvalidInput, check_known
 
 IS_HOSTILE = {"honest": False, "hostile": True}  # by the value of --server
@@ -56,8 +56,8 @@ def attack(
 def print_attacks(attacks: Mapping[str, Any]) -> None:
     """Print one table per attack: mean and spread over rounds, chance, and the difference to chance."""
     for kind, result in attacks.items():
-        output.console.print(short_attack_table(kind, result).to_text(output.console.width))
-        for note in attack_notes(result):
+        output.console.print(tables.short_attack_table(kind, result).to_text(output.console.width))
+        for note in tables.attack_notes(result):
             output.console.print(f"  - {note}")
 
 
@@ -174,21 +174,21 @@ def _print_result(result: audits.AuditResult, description: dict[str, Any]) -> No
     )
     claimed = "nothing finite"
     if claim.is_finite:
-        claimed = f"epsilon {four_digits(claim.epsilon)} at delta {short_number(claim.delta)}"
-    confidence = f"{short_number(100 * result.confidence)} % confidence"
-    certified, gaussian = four_digits(result.certified_epsilon), four_digits(result.epsilon_if_gaussian)
+        claimed = f"epsilon {fmt.four_digits(claim.epsilon)} at delta {fmt.short_number(claim.delta)}"
+    confidence = f"{fmt.short_number(100 * result.confidence)} % confidence"
+    certified, gaussian = fmt.four_digits(result.certified_epsilon), fmt.four_digits(result.epsilon_if_gaussian)
     replayed = ", training replayed in both worlds" if result.training_replayed else ""
     fields = {
         "claimed": f'{claimed}, "{claim.level}": {result.caveat}',
         "certified": f"epsilon at least {certified} ({confidence}, whatever the distribution)",
-        "on a Gaussian curve": f"mu {four_digits(result.mu)}, epsilon {gaussian} "
+        "on a Gaussian curve": f"mu {fmt.four_digits(result.mu)}, epsilon {gaussian} "
         f"({confidence}, only if the trade-off is Gaussian)",
         "pair of datasets": f"{result.pair}: {result.pair_description}",
         "attacker": f"{result.attacker}{replayed}",
         "runs": f"{result.trials} of each world, {result.certifying_trials} of them for the bound, "
         f"{result.seconds:.0f} s",
     }
-    output.console.print(Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
+    output.console.print(tables.Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
     output.console.print(result.verdict)
 
 

@@ -9,8 +9,8 @@ from vpdr.cli.output import console, print_json
 from vpdr.mechanisms import vpp
 from vpdr.mechanisms.calibration import CalibrationRequest, calibrate_noise
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, LedgerFile, accountants
-from vpdr.report.format import count_noun, four_digits, join_and, short_number
-from vpdr.report.tables import Table
+from vpdr.report import format as fmt
+from vpdr.report import tables
 from vpdr.validation import InvalidInput
 
 
@@ -58,7 +58,7 @@ def calibrate(
 
 
 def _print_calibration(calibration: dict[str, Any]) -> None:
-    epsilon, delta = short_number(calibration["epsilon"]), short_number(calibration["delta"])
+    epsilon, delta = fmt.short_number(calibration["epsilon"]), fmt.short_number(calibration["delta"])
     accountant = calibration["accountant"]
     console.print(
         f"{calibration['mechanism']} for epsilon {epsilon}, delta {delta} over {calibration['rounds']} "
@@ -73,7 +73,7 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
     }
     if calibration["kept"] is not None:
         low, high = calibration["group_noise"]
-        multipliers = join_and([f"{each:.4f}" for each in calibration["group_multipliers"]])
+        multipliers = fmt.join_and([f"{each:.4f}" for each in calibration["group_multipliers"]])
         fields |= {
             "selected": f"{calibration['kept']} coordinates at {low:.4f} of the reference noise, rest at {high:.4f}",
             "group multipliers": multipliers,
@@ -83,7 +83,7 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
         fields["of each stage"] = ", ".join(f"{each:.2f}" for each in calibration["stages"])
     if calibration["selection_scale"] is not None:
         fields["selection scale"] = f"{calibration['selection_scale']:.6g} (Laplace)"
-    console.print(Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
+    console.print(tables.Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
     console.print(f"  {calibration['reading']}")
 
 
@@ -138,17 +138,17 @@ def ledger(
         rows.append([str(entry.round), events, *terms, f"{epsilon:.4f}"])
     if rows:
         labels = ["round", "events", "encoder", "noise", "guarantee", "epsilon so far"]
-        console.print(Table.from_texts(labels, rows).to_text(console.width))
+        console.print(tables.Table.from_texts(labels, rows).to_text(console.width))
     console.print(f"spent {spent:.6g}, left {left:.6g} ({client_ledger.level})")
     if releases is not None:
-        console.print(f"{count_noun(releases, 'more release')} like the last one would fit")
+        console.print(f"{fmt.count_noun(releases, 'more release')} like the last one would fit")
 
 
 def _event_text(event: accountants.Event) -> str:
     match event:
         case accountants.GaussianEvent(multiplier):
-            return f"Gaussian {four_digits(multiplier)}"
+            return f"Gaussian {fmt.four_digits(multiplier)}"
         case accountants.PureEvent(epsilon):
-            return f"pure {four_digits(epsilon)}"
+            return f"pure {fmt.four_digits(epsilon)}"
         case accountants.NotPrivateEvent():
             return "not private"

@@ -15,8 +15,8 @@ from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli import audit, output
 from vpdr.config import Experiment, ExperimentOptions, load_experiment
 from vpdr.federation.run import RunOptions
-from vpdr.report.format import seeds_text
-from vpdr.report.tables import short_accuracy_table, short_comparison_table
+from vpdr.report import format as fmt
+from vpdr.report import tables
 from vpdr.validation import InvalidInput
 
 
@@ -165,7 +165,7 @@ def results_dir(out: Path | None, experiment: Experiment, *, resume: bool) -> Pa
 
 def print_run(record: Mapping[str, Any], directory: Path) -> None:
     """Print the final accuracies of every client, their average and spread, and the privacy statement."""
-    output.console.print(short_accuracy_table(record).to_text(output.console.width))
+    output.console.print(tables.short_accuracy_table(record).to_text(output.console.width))
     privacy = record["privacy"]
     output.console.print(f"privacy: {privacy['sentence']}")
     for caveat in privacy["not_covered"]:
@@ -176,13 +176,13 @@ def print_run(record: Mapping[str, Any], directory: Path) -> None:
 def print_comparison(summary: Mapping[str, Any], directory: Path) -> None:
     """Print one table per setting that fits the terminal, and where the full tables are."""
     for name, setting in summary["settings"].items():
-        table = short_comparison_table(setting, summary["baseline"], title=name)
+        table = tables.short_comparison_table(setting, summary["baseline"], title=name)
         output.console.print(table.to_text(output.console.width))
         shown = table.fit_to_width(output.console.width).labels
         if omitted := [label for label in table.labels if label not in shown]:
             output.console.print(f"not shown: {', '.join(omitted)} (the report has all)")
         output.console.print()
-    output.console.print(f"seeds {seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
+    output.console.print(f"seeds {fmt.seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
     output.console.print("accuracies in %, on all classes except in the column own; differences in points")
     statements = [each["privacy"] for s in summary["settings"].values() for each in s["methods"].values()]
     if any(privacy["noise"] == "seeded" for privacy in statements):

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vpdr.mechanisms import MECHANISMS, base, rapp
-from vpdr.mechanisms.vpp import NoiseAllocation, SelectionConfig, describe_selection
+from vpdr.mechanisms import MECHANISMS, base, rapp, vpp
 from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, GaussianEvent, accountants
 from vpdr.prototypes import ClassMeans, ClassSums
 from vpdr.rng import Streams
@@ -25,7 +24,7 @@ class CalibrationRequest:
     accountant: str
     adjacency: Adjacency
     dim: int
-    selection_config: SelectionConfig  # how vpp selects coordinates
+    selection_config: vpp.SelectionConfig  # how vpp selects coordinates
 
 
 def calibrate_noise(request: CalibrationRequest) -> dict[str, Any]:
@@ -70,7 +69,7 @@ def _calibrate_igpp(request: CalibrationRequest) -> dict[str, Any]:
 
 
 def _calibrate_vpp(request: CalibrationRequest) -> dict[str, Any]:
-    groups = NoiseAllocation.from_fraction(request.dim, request.selection_config.keep)
+    groups = vpp.NoiseAllocation.from_fraction(request.dim, request.selection_config.keep)
     selection = request.selection_config.calibrate(request.budget, request.rounds, groups.num_selected)
     accountant = accountants.get_accountant(request.accountant)
     multiplier = accountant.noise_multiplier(request.budget, request.rounds, selection.pure_events)
@@ -84,7 +83,7 @@ def _calibrate_vpp(request: CalibrationRequest) -> dict[str, Any]:
         "group_noise": list(groups.group_scales),
         "group_multipliers": [multiplier / first**0.5, multiplier / second**0.5],
         "energy_ratio": groups.relative_energy * (multiplier / isotropic) ** 2,
-        "reading": describe_selection(selection, groups),
+        "reading": vpp.describe_selection(selection, groups),
     }
 
 

@@ -21,10 +21,7 @@ from torch import Tensor, nn
 
 from vpdr import privacy
 from vpdr.encoder.personal import PersonalEncoder, SeededDropout
-from vpdr.mechanisms import base
-from vpdr.mechanisms.base import Mechanism, NoiseSource
-from vpdr.mechanisms.igpp import Igpp
-from vpdr.mechanisms.vpp import Vpp
+from vpdr.mechanisms import base, igpp, vpp
 from vpdr.privacy import Adjacency, EncoderKind, GaussianEvent, Ledger
 from vpdr.types import Losses, TrainBatch
 from vpdr.validation import InvalidInput, at_least, positive
@@ -58,7 +55,7 @@ class DpSgdConfig:
         GaussianEvent(self.noise_multiplier)
         object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
 
-    def round_receipt(self, noise: NoiseSource) -> privacy.Receipt:
+    def round_receipt(self, noise: base.NoiseSource) -> privacy.Receipt:
         """The cost of the steps of one round: one event for each step."""
         counts_are_private = self.adjacency is not Adjacency.REPLACE_SAME_LABEL
         terms = base.guarantee_terms(
@@ -68,7 +65,7 @@ class DpSgdConfig:
         return privacy.Receipt(events=events, terms=terms, purpose=privacy.ChargePurpose.TRAINING)
 
     def noisy_mean(
-        self, sums: Sequence[Float[Tensor, "..."]], event: GaussianEvent, noise: NoiseSource
+        self, sums: Sequence[Float[Tensor, "..."]], event: GaussianEvent, noise: base.NoiseSource
     ) -> list[Float[Tensor, "..."]]:
         """The noisy mean gradient, from sums of clipped gradients and one event that was charged."""
         std = event.noise_multiplier * SUM_SENSITIVITY[self.adjacency] * self.clip_norm
@@ -76,7 +73,7 @@ class DpSgdConfig:
 
 
 def split_budget_with_training(
-    mechanism: Mechanism,
+    mechanism: base.Mechanism,
     *,
     releases: int,
     rounds: int,
@@ -84,7 +81,7 @@ def split_budget_with_training(
     training_share: float,
     clip_norm: float,
     expected_batch_size: float,
-) -> tuple[Mechanism, DpSgdConfig]:
+) -> tuple[base.Mechanism, DpSgdConfig]:
     """Split the precision of a calibrated mechanism between its releases and DP-SGD.
 
     The mechanism, `Igpp` or `Vpp`, is calibrated to the whole budget for its `releases`; it gets more noise.
@@ -93,7 +90,7 @@ def split_budget_with_training(
     Guarantee: precisions 1/σ² of Gaussian events add up under every accountant, and all planned events
     together have the precision that the mechanism alone had, so they cost what it would have cost.
     """
-    if not isinstance(mechanism, Igpp | Vpp):
+    if not isinstance(mechanism, igpp.Igpp | vpp.Vpp):
         raise InvalidInput(
             f"train.privacy=dpsgd shares a budget with igpp or vpp, got {type(mechanism).__name__.lower()}"
         )
@@ -155,7 +152,7 @@ class DpSgdTrainer:
         frozen_features: Float[Tensor, "n d"],
         labels: Int[Tensor, " n"],
         loss: LossFn,
-        noise: NoiseSource,
+        noise: base.NoiseSource,
         ledger: Ledger,
         round: int,
     ) -> bool:
