@@ -8,7 +8,8 @@ from tests.contracts.plug_ins import with_dummies
 from vpdr import SUMMARISERS, Adjacency, ClassMeans, ClassSums
 from vpdr.mechanisms.base import clip, describe_sensitivity
 from vpdr.privacy import SensitivityBasis
-from vpdr.prototypes import NoSensitivity, Summariser, SummariserConfig
+from vpdr.prototypes import NoSensitivity, Summariser
+from vpdr.prototypes.summarisers import SummariserConfig
 from vpdr.rng import Streams
 
 RADIUS = 5.0

@@ -17,7 +17,7 @@ from vpdr.federation.benchmarks import ClientSetup, load_clients
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
 from vpdr.mechanisms import base, split_budget_with_training
 from vpdr.privacy import Adjacency, Ledger, NoiseOrigin
-from vpdr.prototypes import SUMMARISERS, ClassMeans, SummariserConfig
+from vpdr.prototypes import SUMMARISERS, ClassMeans, summarisers
 from vpdr.rng import Streams
 from vpdr.types import ProgressCallback, Prototypes, no_progress
 
@@ -213,7 +213,7 @@ def make_release_config(config: RunConfig, framework: Framework[Any], classes: i
     """How every client of the config releases, and trains its encoder if that is private."""
     summariser, kind = framework.summariser, config.release.summariser
     if kind != "framework" or isinstance(summariser, ClassMeans):  # release.min_count applies to a framework's means
-        summariser_config = SummariserConfig(classes=classes, min_count=config.release.min_count)
+        summariser_config = summarisers.SummariserConfig(classes=classes, min_count=config.release.min_count)
         summariser = SUMMARISERS["means" if kind == "framework" else kind].from_config(summariser_config)
     mechanism, dpsgd_config = rules.make_mechanism(config, config.mechanism.kind, classes, streams), None
     if config.train.is_private:

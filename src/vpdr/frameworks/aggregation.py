@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vpdr.frameworks import base
-from vpdr.prototypes import blup, finch, sums_by_row
+from vpdr.prototypes import shrinkage, summarisers
 from vpdr.types import Prototypes
 from vpdr.validation import InvalidInput
 
@@ -76,7 +76,7 @@ def denoise_uploads(pooled: PooledUploads, classes: int) -> DenoisedUploads:
     if grid is None or uploaded.variances is None:
         averages = class_averages(uploaded, class_weights(uploaded, pooled.weights))
         return DenoisedUploads(uploaded, averages)
-    result = blup(uploaded.vectors[grid], uploaded.variances[grid])
+    result = shrinkage.blup(uploaded.vectors[grid], uploaded.variances[grid])
     vectors = torch.empty_like(uploaded.vectors)
     vectors[grid] = result.per_client
     shrunk = Prototypes(vectors, uploaded.labels)
@@ -115,7 +115,7 @@ def class_weights(prototypes: Prototypes, client_weights: Float[Tensor, " p"]) -
     if prototypes.variances is not None:
         raw = raw / prototypes.variances.double().clamp(min=base.MIN_VARIANCE)
     _, rows = prototypes.labels.unique(return_inverse=True)
-    total = sums_by_row(raw[:, None], rows, len(raw))[rows, 0]
+    total = summarisers.sums_by_row(raw[:, None], rows, len(raw))[rows, 0]
     return torch.where(total > 0, raw / torch.where(total > 0, total, 1.0), 0.0)
 
 
@@ -124,7 +124,7 @@ def class_averages(prototypes: Prototypes, weights: Float[Tensor, " p"]) -> Prot
     positive = weights > 0
     classes, rows = prototypes.labels[positive].unique(return_inverse=True)
     terms = weights[positive, None] * prototypes.vectors[positive].double()
-    return Prototypes(sums_by_row(terms, rows, len(classes)), classes)
+    return Prototypes(summarisers.sums_by_row(terms, rows, len(classes)), classes)
 
 
 def finch_centroids(prototypes: Prototypes, *, early_exit: bool) -> Prototypes:
@@ -132,12 +132,14 @@ def finch_centroids(prototypes: Prototypes, *, early_exit: bool) -> Prototypes:
     parts = [_select_rows(prototypes, torch.zeros_like(prototypes.labels, dtype=torch.bool))]
     for label in prototypes.labels.unique().tolist():
         members = _select_rows(prototypes, prototypes.labels == label)
-        cluster = finch(members.vectors, early_exit=early_exit)
+        cluster = summarisers.finch(members.vectors, early_exit=early_exit)
         sizes = cluster.bincount()[:, None]
-        vectors = sums_by_row(members.vectors, cluster, len(sizes)) / sizes
+        vectors = summarisers.sums_by_row(members.vectors, cluster, len(sizes)) / sizes
         variances = None
         if members.variances is not None:
-            variances = (sums_by_row(members.variances[:, None], cluster, len(sizes)) / sizes.square())[:, 0]
+            variances = (summarisers.sums_by_row(members.variances[:, None], cluster, len(sizes)) / sizes.square())[
+                :, 0
+            ]
         parts.append(Prototypes(vectors, torch.full((len(sizes),), label), variances))
     return Prototypes.concat(parts)
 

@@ -21,7 +21,7 @@ from vpdr import privacy
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, SensitivityBasis
-from vpdr.prototypes import ClassMeans, ClassSums, blup
+from vpdr.prototypes import ClassMeans, ClassSums, shrinkage
 from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
 from vpdr.validation import InvalidInput, at_least
 
@@ -600,7 +600,7 @@ class Rapp(base.GaussianMechanism):
             # the broadcast plus the client's own released deviation from it, shrunk by its noise
             prior = broadcast.repeat_interleave(self.per_class, dim=0)
             deviation = state.estimate(counts) - prior
-            centres = prior + blup(deviation[None], state.variances(counts)[None]).per_client[0]
+            centres = prior + shrinkage.blup(deviation[None], state.variances(counts)[None]).per_client[0]
             centres = reseed_empty(centres, counts, self.per_class, radius)
             # distances are shorter from the new centres; a public range keeps the radius of every stage usable
             explained = counts @ (centres - state.centres).square().sum(dim=1) / counts.sum()

@@ -1,17 +1,6 @@
 """Summarisers (Eq. 2): from clipped features to prototypes, each with its own sensitivity."""
 
-from vpdr.prototypes.shrinkage import blup
-from vpdr.prototypes.summarisers import (
-    ClassMeans,
-    ClassSums,
-    FinchClusters,
-    KMeansClusters,
-    NoSensitivity,
-    Summariser,
-    SummariserConfig,
-    finch,
-    sums_by_row,
-)
+from vpdr.prototypes.summarisers import ClassMeans, ClassSums, FinchClusters, KMeansClusters, NoSensitivity, Summariser
 from vpdr.registry import Registry
 
 SUMMARISERS: Registry[type[Summariser]] = Registry(
