@@ -37,7 +37,6 @@ ADAPTIVE_ACCOUNTANTS = ("exact", "rdp")  # valid when later noise depends on ear
 SPLIT_ACCOUNTANTS = {"exact"}  # valid only with two fixed parts of epsilon: docs/privacy.md, section 8
 CONFIG_REL_SLACK = 1e-9  # for rounding; the ledger itself is stricter
 LEDGER_REL_SLACK = 1e-12  # for the rounding of the sum of selections
-PRIVATE_MECHANISMS = tuple(name for name, kind in MECHANISMS.items() if kind.traits.is_private)
 MAX_SAVED_RUNS = 8  # older runs are deleted, so that a server cannot fill the disk
 MAX_LINE_LENGTH, MAX_LOG_BYTES = 500, 10_000_000
 
@@ -114,7 +113,9 @@ class BudgetPolicy:
 class RunPolicy:
     """What a run may request."""
 
-    mechanisms: tuple[str, ...] = PRIVATE_MECHANISMS
+    mechanisms: tuple[str, ...] = field(
+        default_factory=lambda: tuple(name for name, kind in MECHANISMS.items() if kind.traits.is_private)
+    )
     rounds: int = 20
     guarantee: str = str(GuaranteeLevel.CONDITIONAL)  # the weakest level that is accepted
     min_class_count: int = 1  # smallest class whose mean may be released

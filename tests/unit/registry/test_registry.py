@@ -1,6 +1,9 @@
 """Plug-ins by name: those of other packages, and names that are not there."""
 
 import multiprocessing
+import os
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
@@ -56,3 +59,16 @@ def test_a_worker_process_says_why_it_lacks_a_plug_in(entry_points, monkeypatch)
     monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
     with pytest.raises(InvalidInput, match="colour 'nb' is registered in another process only; use jobs=1"):
         Registry("colour", {"red": 1})["nb"]
+
+
+def test_a_command_names_a_plug_in_that_cannot_be_imported(tmp_path) -> None:
+    package = tmp_path / "bad-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[vpdr.mechanisms]\nbad = no_such_package:Bad\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-m", "vpdr", "calibrate", "--mechanism", "igpp"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: mechanism 'bad' of no_such_package:Bad cannot be loaded")
+    assert "Traceback" not in done.stderr
