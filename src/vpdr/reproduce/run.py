@@ -40,9 +40,7 @@ class ExecutionOptions:
 
     workers: int = 1  # parallel runs
     loading: ProgressCallback = no_progress  # progress of loading and encoding data
-    on_existing_runs: Callable[[int], None] = lambda _: (
-        None
-    )  # called once with the number of runs that are already finished
+    on_existing_runs: Callable[[int], None] = lambda _: None  # called once, with the number of finished runs
     after_run: Callable[[JobResult], None] = lambda _: None
     stop: Callable[[], bool] = never_stop  # asked before each run; True ends the reproduction
 
