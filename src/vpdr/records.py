@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
 
 from vpdr.config import RunConfig, renames, rules
 from vpdr.data.benchmark import Split, write_split
 from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
 from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants
 from vpdr.privacy.ledger import FileBackedLedger, encode_ledger
-from vpdr.types import Prototypes
+from vpdr.types import Int, Prototypes
 from vpdr.validation import DamagedFile, InvalidInput
 
 UPLOADS_DIR, RECONSTRUCTIONS_DIR = "uploads", "attacks"

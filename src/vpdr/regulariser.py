@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr.frameworks import weighted_mean
 from vpdr.registry import Registry
+from vpdr.types import Float, Tensor
 from vpdr.validation import at_least, at_least_0_below_1, one_of, positive
 
 

@@ -1,11 +1,14 @@
-"""Data types that packages exchange. Shapes: n samples, p prototypes, b batch, c classes, d dimensions."""
+"""Data types that packages exchange, and the array types of all annotations.
+
+Shapes: n samples, p prototypes, b batch, c classes, d dimensions.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, UInt8  # noqa: F401
 from torch import Tensor
 
 from vpdr.privacy import Ledger, LedgerFile, Receipt

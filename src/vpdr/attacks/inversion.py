@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from vpdr.attacks.base import AttackContext
 from vpdr.attacks.spaces import InputFeatureMap, InputSpace, adversary_feature_map
 from vpdr.client import Client
 from vpdr.federation import RoundUploads
 from vpdr.prototypes import ClassMeans
-from vpdr.types import Features, Prototypes
+from vpdr.types import Features, Float, Int, Prototypes, Tensor
 from vpdr.validation import at_least, positive
 
 BATCH_SIZE = 16  # targets of one search

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
-from torch import Tensor
 
 from vpdr.attacks.base import AttackContext
 from vpdr.client import Client, Samples, Shard
 from vpdr.federation import RoundUploads
 from vpdr.rng import Streams
-from vpdr.types import Prototypes
+from vpdr.types import Bool, Float, Float64, Int, Prototypes, Tensor
 
 MAX_CANDIDATES = 800  # members, and non-members, of each class
 FOLDS = 3  # cross-fitting: the reference data of a likelihood ratio never contain the scored candidate

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr.client import Client
 from vpdr.encoder.backbone import Backbone
 from vpdr.encoder.networks import EfficientNetLite
 from vpdr.encoder.personal import BlockAdapterEncoder, FrozenEncoder, FrozenProjection, PersonalEncoder
+from vpdr.types import Float, Tensor
 from vpdr.validation import InvalidInput
 
 InputFeatureMap = Callable[[Tensor], Tensor]  # inputs to features, differentiable

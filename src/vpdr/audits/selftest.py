@@ -18,10 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from scipy.special import ndtr
 from scipy.stats import kstest
-from torch import Tensor
 
 from vpdr import privacy
 from vpdr.audits import auditor, statistics
@@ -31,7 +29,7 @@ from vpdr.frameworks import FRAMEWORKS
 from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, base
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
 from vpdr.rng import Streams
-from vpdr.types import Prototypes
+from vpdr.types import Float, Prototypes, Tensor
 from vpdr.validation import InvalidInput, VpdrError
 
 REPORTED_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")

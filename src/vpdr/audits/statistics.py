@@ -13,13 +13,11 @@ from operator import attrgetter
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from scipy.special import betaincinv, ndtr, ndtri
-from torch import Tensor
 
 from vpdr.audits.target import AuditTarget, NeighbourPair, NoiseFactory, Transcript, Trial, ZeroNoise
 from vpdr.client import Samples
-from vpdr.types import Prototypes
+from vpdr.types import Float, Prototypes, Tensor
 
 ScoreArray = Float[np.ndarray, " n"]
 RateArray = Float[np.ndarray, " k"]

@@ -10,8 +10,6 @@ from itertools import count
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from vpdr.client import Client, Model, Samples, Shard
 from vpdr.config import RunConfig
@@ -21,7 +19,7 @@ from vpdr.mechanisms import Rapp, RappState, ReleaseContext, SeededNoise, System
 from vpdr.mechanisms.base import NoiseSource
 from vpdr.privacy import Adjacency, Event, Ledger
 from vpdr.rng import Streams
-from vpdr.types import Features, MechanismState, Prototypes
+from vpdr.types import Features, Float, Int, MechanismState, Prototypes, Tensor
 from vpdr.validation import InvalidInput, at_least
 
 SEARCHED_PAIR, SEARCH_TRIES = "restless", 24  # the pair that is searched for, and how many are tried

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr.encoder.personal import PersonalEncoder, seed_dropout, seeded_linear
 from vpdr.frameworks import FeatureMap, Framework
@@ -18,7 +17,7 @@ from vpdr.privacy import Adjacency, BudgetExceeded, ChargePurpose, EncoderKind, 
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.regulariser import Regulariser, RegulariserConfig
 from vpdr.rng import Streams
-from vpdr.types import Features, Inputs, MechanismState, Prototypes, TrainBatch
+from vpdr.types import Features, Float, Inputs, Int, MechanismState, Prototypes, Tensor, TrainBatch
 from vpdr.validation import InvalidInput
 
 

@@ -4,13 +4,12 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr.client.client import Client, Samples
 from vpdr.frameworks import PredictionInputs
 from vpdr.prototypes import ClassMeans
-from vpdr.types import Prototypes
+from vpdr.types import Bool, Float, Int, Prototypes, Tensor
 
 _BANDWIDTH_GRID = torch.logspace(-3, 3, 61, dtype=torch.float64)  # relative to the scale of distances
 _MAX_DISTANCE = 1e200  # differences of two such distances, over any bandwidth, are finite

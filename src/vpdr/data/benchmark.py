@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
 
 from vpdr.io import write_atomically
 from vpdr.rng import Streams
+from vpdr.types import Float, Int64, UInt8
 from vpdr.validation import InvalidInput, above_0_at_most_1, at_least, at_least_0_below_1, one_of, positive
 
 Indices = Int64[np.ndarray, " _"]

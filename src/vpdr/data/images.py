@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, UInt8
 from PIL import Image
-from torch import Tensor
 
 from vpdr.data.benchmark import Benchmark, Indices
 from vpdr.data.spec import READ_ERRORS, IssueLog, RawDomain, files_digest
+from vpdr.types import Int, Int64, Tensor, UInt8
 from vpdr.validation import InvalidInput, at_least
 
 PADDING = 4  # pixels by which a random crop is shifted at most, as in the paper

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import gaussian_filter
-from torch import Tensor
 
 from vpdr.data.benchmark import Benchmark, ImageDomain, numpy_generator, stratified_subset
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
 from vpdr.rng import Streams
+from vpdr.types import Float, Int, Int64, Tensor, UInt8
 from vpdr.validation import DamagedFile, InvalidInput
 
 IMAGE_SIZE = 32

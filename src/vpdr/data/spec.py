@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import UInt8
 
 from vpdr.data.benchmark import Benchmark, ImageDomain, Indices, LabelledDomain, SplitConfig, TextDomain
 from vpdr.io import atomic_writer, cache_key, default_cache_dir, write_error
-from vpdr.types import ProgressCallback, no_progress
+from vpdr.types import ProgressCallback, UInt8, no_progress
 from vpdr.validation import InvalidInput, one_of
 
 T = TypeVar("T")

@@ -10,12 +10,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32, Int64, UInt8
-from torch import Tensor
 
 from vpdr.encoder.networks import BlockAdapters, Network
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
-from vpdr.types import Inputs
+from vpdr.types import Float, Inputs, Int, Int32, Int64, Tensor, UInt8
 from vpdr.validation import InvalidInput
 
 MIN_PIXELS = 32

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import nn
+
+from vpdr.types import Bool, Float, Int, Tensor
 
 BlockAdapters = Mapping[int, Callable[[Tensor], Tensor]]  # by the index of the block that they follow
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr.encoder.backbone import Backbone, BackboneInfo
+from vpdr.types import Float, Tensor
 from vpdr.validation import InvalidInput, at_least, at_least_0_below_1, one_of, positive
 
 

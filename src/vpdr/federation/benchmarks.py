@@ -6,8 +6,6 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 import vpdr.data.benchmark as data
 from vpdr.client import Samples, Shard
@@ -18,7 +16,7 @@ from vpdr.data.spec import BenchmarkSpec
 from vpdr.encoder import personal, zoo
 from vpdr.encoder.backbone import Backbone, FeatureInputs, cached_pooled_features
 from vpdr.rng import Streams
-from vpdr.types import Inputs, ProgressCallback
+from vpdr.types import Float, Inputs, ProgressCallback, Tensor
 from vpdr.validation import InvalidInput, check_known
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from vpdr.client import Client, Model, ReleaseConfig, TrainConfig
 from vpdr.config import RunConfig, rules
@@ -19,7 +17,7 @@ from vpdr.mechanisms import base, split_budget_with_training
 from vpdr.privacy import Adjacency, Ledger, NoiseOrigin
 from vpdr.prototypes import SUMMARISERS, ClassMeans, summarisers
 from vpdr.rng import Streams
-from vpdr.types import ProgressCallback, Prototypes, no_progress
+from vpdr.types import Float, ProgressCallback, Prototypes, Tensor, no_progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment, renames, rules
 from vpdr.federation import builder
@@ -21,7 +19,7 @@ from vpdr.flower import messages, owner
 from vpdr.io import json_bytes, write_atomically
 from vpdr.privacy.ledger import Ledger
 from vpdr.records import RunDir, finished_record
-from vpdr.types import Prototypes
+from vpdr.types import Float, Prototypes, Tensor
 from vpdr.validation import InvalidInput, VpdrError, coerce
 
 if TYPE_CHECKING:

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from vpdr.frameworks import base
 from vpdr.prototypes import shrinkage, summarisers
-from vpdr.types import Prototypes
+from vpdr.types import Bool, Float, Int, Prototypes, Tensor
 from vpdr.validation import InvalidInput
 
 _MIN_RELIABILITY = 1e-9

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import Summariser
 from vpdr.rng import Streams
-from vpdr.types import Losses, Prototypes, Summary, TrainBatch
+from vpdr.types import Bool, Float, Int, Losses, Prototypes, Summary, Tensor, TrainBatch
 
 Broadcast = TypeVar("Broadcast")
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.types import Float, Int, Losses, Prototypes, Tensor, TrainBatch
 from vpdr.validation import one_of, positive
 
 

@@ -4,12 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from jaxtyping import Bool, Float
-from torch import Tensor
-
 from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import FinchClusters, Summariser
-from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.types import Bool, Float, Losses, Prototypes, Tensor, TrainBatch
 from vpdr.validation import at_least, one_of, positive
 
 

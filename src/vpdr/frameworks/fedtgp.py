@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.types import Float, Losses, Prototypes, Tensor, TrainBatch
 from vpdr.validation import at_least, positive
 
 

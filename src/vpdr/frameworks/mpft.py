@@ -6,13 +6,12 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr.frameworks import aggregation, base
 from vpdr.privacy import EncoderKind
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.types import Float, Losses, Prototypes, Tensor, TrainBatch
 from vpdr.validation import InvalidInput, at_least, at_least_0_below_1, positive
 
 _RELIABILITY_KEY = "trust"

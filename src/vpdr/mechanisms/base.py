@@ -8,14 +8,12 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
 from vpdr import privacy
 from vpdr.privacy import Adjacency, CountVisibility, EncoderKind, GuaranteeTerms, NoiseOrigin, SensitivityBasis
 from vpdr.prototypes import ClassMeans, NoSensitivity, Summariser
 from vpdr.rng import Streams
-from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
+from vpdr.types import Bool, Features, Float, MechanismState, Prototypes, Release, Summary, Tensor
 from vpdr.validation import InvalidInput
 
 Array: TypeAlias = Tensor | np.ndarray

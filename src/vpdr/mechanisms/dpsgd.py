@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from vpdr import privacy
 from vpdr.encoder.personal import PersonalEncoder, SeededDropout
 from vpdr.mechanisms import base, igpp, vpp
 from vpdr.privacy import Adjacency, EncoderKind, GaussianEvent, Ledger
-from vpdr.types import Losses, TrainBatch
+from vpdr.types import Bool, Float, Int, Losses, Tensor, TrainBatch
 from vpdr.validation import InvalidInput, at_least, positive
 
 GradientFn: TypeAlias = Callable[[Float[Tensor, ""]], list[Float[Tensor, "b ..."]]]

@@ -14,15 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from vpdr import privacy
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, SensitivityBasis
 from vpdr.prototypes import ClassMeans, ClassSums, shrinkage
-from vpdr.types import Features, MechanismState, Prototypes, Release, Summary
+from vpdr.types import Features, Float, MechanismState, Prototypes, Release, Summary, Tensor
 from vpdr.validation import InvalidInput, at_least
 
 _MIN_DIMS = 64  # below, classes begin to overlap

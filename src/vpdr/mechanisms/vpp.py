@@ -5,15 +5,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
 from vpdr import privacy
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, PureEvent
 from vpdr.prototypes import ClassMeans
-from vpdr.types import Features, MechanismState, Release
+from vpdr.types import Bool, Features, Float, MechanismState, Release, Tensor
 from vpdr.validation import InvalidInput
 
 _MIN_FLOOR = 1e-12

@@ -8,9 +8,9 @@ Shapes: m clients, c classes, d dimensions, k = 1 + c + m effects.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from scipy.optimize import nnls
-from torch import Tensor
+
+from vpdr.types import Float, Tensor
 
 _ITERATIONS = 4  # of weights and components; they converge within two
 _MIN_CLASS_SHARE = 1e-4  # of the noise of a class: keeps apart classes that seem equal, with negligible energy

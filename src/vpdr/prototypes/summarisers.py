@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
-from torch import Tensor
 
 from vpdr.privacy import Adjacency, SensitivityBasis
-from vpdr.types import Summary
+from vpdr.types import Float, Int, Summary, Tensor
 from vpdr.validation import InvalidInput
 
 

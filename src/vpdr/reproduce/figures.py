@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from vpdr.client import Client
 from vpdr.config import RunConfig
@@ -30,7 +28,7 @@ from vpdr.reproduce import summaries
 from vpdr.reproduce.studies import Study, StudyCell, paper_numbers
 from vpdr.reproduce.summaries import IntervalData, RowData, StudySummary, method_label
 from vpdr.rng import Streams
-from vpdr.types import Features
+from vpdr.types import Features, Float, Int, Tensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
