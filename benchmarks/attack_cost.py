@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackContext
+from vpdr.attacks.base import EmbeddingSpace, ImageSpace, fold_batch_norms
 from vpdr.attacks.inversion import FeatureInversionAttack
 from vpdr.attacks.membership import MembershipAttack
-from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms
 from vpdr.config import ExperimentOptions, load_experiment
 from vpdr.encoder.personal import projection_for
 from vpdr.encoder.zoo import load_backbone

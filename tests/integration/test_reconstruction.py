@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from vpdr.attacks.base import ImageSpace, fold_batch_norms
 from vpdr.attacks.inversion import InversionConfig, invert
-from vpdr.attacks.spaces import ImageSpace, fold_batch_norms
 from vpdr.data.quickstart import load_quickstart
 from vpdr.encoder.personal import projection_for
 from vpdr.encoder.zoo import load_backbone

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from vpdr.attacks.base import AttackContext
-from vpdr.attacks.spaces import InputFeatureMap, InputSpace, adversary_feature_map
+from vpdr.attacks.base import AttackContext, InputFeatureMap, InputSpace, adversary_feature_map
 from vpdr.client import Client
 from vpdr.federation import RoundUploads
 from vpdr.prototypes import ClassMeans

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from vpdr import privacy, registry
-from vpdr.attacks import inversion, membership, spaces
+from vpdr.attacks import base, inversion, membership
 from vpdr.attacks.base import ADVERSARY_ENCODERS, Attack, AttackCallbacks, AttackConfig, AttackContext
 from vpdr.client import Client
 from vpdr.config import RunConfig
@@ -68,7 +68,7 @@ class AttackRunner:
                 raise InvalidInput(
                     f"attack rounds must lie in 1..{total_rounds}, got {round}; name none for every round"
                 )
-        input_space = cache(spaces.attack_input_space)  # one space for all clients of an architecture
+        input_space = cache(base.attack_input_space)  # one space for all clients of an architecture
         context = AttackContext(
             config=attack_config,
             streams=federation.streams.fork("attacks"),

@@ -18,7 +18,7 @@ import torch
 
 from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard, evaluate_client
 from vpdr.config import BenchmarkSection, RunConfig
-from vpdr.federation import benchmarks, builder, rounds
+from vpdr.federation import builder, rounds
 from vpdr.flower import messages, owner
 from vpdr.privacy.ledger import BudgetExceeded, entry_to_dict
 from vpdr.rng import Streams
@@ -260,13 +260,13 @@ def _check_finite(client: Client, losses: Mapping[str, float]) -> None:
 # The samples of a client, loaded from where its policy says, and a fingerprint of the source.
 
 
-def load_local_client(policy: owner.Policy, config: RunConfig) -> tuple[benchmarks.ClientSetup, int]:
+def load_local_client(policy: owner.Policy, config: RunConfig) -> tuple[builder.ClientSetup, int]:
     """The client's samples with their frozen encoder, and the public number of classes."""
     data = policy.data
     if data.features:
         shard = _load_feature_file(Path(data.features), data.classes, config.model.dim)
-        spec = benchmarks.model_spec_for(config, max(data.place, 0))
-        return benchmarks.ClientSetup(shard=shard, model_spec=spec), data.classes
+        spec = builder.model_spec_for(config, max(data.place, 0))
+        return builder.ClientSetup(shard=shard, model_spec=spec), data.classes
     if not data.benchmark:
         raise owner.Refusal(
             owner.RefusalCode.NO_POLICY, "the policy names no data: set data.features or data.benchmark"
@@ -294,12 +294,12 @@ def with_local_paths(policy: owner.Policy, config: RunConfig) -> RunConfig:
 
 
 @lru_cache(maxsize=1)  # simulated clients of one process share the benchmark
-def _load_benchmark(config_json: str, position: tuple[str, int] | None) -> benchmarks.ClientSetups:
+def _load_benchmark(config_json: str, position: tuple[str, int] | None) -> builder.ClientSetups:
     config = RunConfig.from_dict(json.loads(config_json))
     streams = Streams(config.run.seed)
     if position is None:
-        return benchmarks.load_clients(config, streams, no_progress)
-    return benchmarks.load_clients(config, streams, no_progress, dict([position]))
+        return builder.load_clients(config, streams, no_progress)
+    return builder.load_clients(config, streams, no_progress, dict([position]))
 
 
 def _load_feature_file(path: Path, classes: int, dim: int) -> Shard:

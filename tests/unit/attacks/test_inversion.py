@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.linalg import sqrtm
 
+from vpdr.attacks.base import EmbeddingSpace, ImageSpace, fold_batch_norms
 from vpdr.attacks.inversion import (
     InversionConfig,
     evaluate_reconstructions,
@@ -15,7 +16,6 @@ from vpdr.attacks.inversion import (
     one_prototype_per_class,
     pooled_frechet,
 )
-from vpdr.attacks.spaces import EmbeddingSpace, ImageSpace, fold_batch_norms
 from vpdr.encoder.personal import projection_for
 from vpdr.encoder.zoo import load_backbone
 from vpdr.rng import Streams

@@ -8,8 +8,7 @@ import torch
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Shard
 from vpdr.config import RunConfig
-from vpdr.federation.benchmarks import ClientSetups, load_clients
-from vpdr.federation.builder import build
+from vpdr.federation.builder import ClientSetups, build, load_clients
 from vpdr.federation.rounds import simulate
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.privacy import GuaranteeLevel

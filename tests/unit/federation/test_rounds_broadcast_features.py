@@ -11,9 +11,8 @@ from tests.unit.federation.test_rounds import final
 from tests.unit.federation.test_run_repeatability import StopAfter, record_of
 from tests.unit.records.upload_cases import load_attempts
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
-from vpdr.attacks.base import ADVERSARY_ENCODERS
+from vpdr.attacks.base import ADVERSARY_ENCODERS, EmbeddingSpace, adversary_feature_map
 from vpdr.attacks.membership import adversary_features
-from vpdr.attacks.spaces import EmbeddingSpace, adversary_feature_map
 from vpdr.federation.builder import build
 from vpdr.federation.rounds import Callbacks, simulate
 from vpdr.federation.run import RunOptions, run_federation
