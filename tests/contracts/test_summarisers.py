@@ -7,7 +7,7 @@ from tests.conftest import CLASSES, DIM, blobs
 from tests.contracts.plug_ins import with_dummies
 from vpdr import SUMMARISERS, Adjacency, ClassMeans, ClassSums
 from vpdr.mechanisms.base import clip, describe_sensitivity
-from vpdr.privacy import SensitivityBasis
+from vpdr.privacy.guarantee import SensitivityBasis
 from vpdr.prototypes import NoSensitivity, Summariser
 from vpdr.prototypes.summarisers import SummariserConfig
 from vpdr.rng import Streams

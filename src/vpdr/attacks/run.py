@@ -13,7 +13,6 @@ import torch
 
 from vpdr import privacy, registry
 from vpdr.attacks import base, inversion, membership
-from vpdr.attacks.base import ADVERSARY_ENCODERS, Attack, AttackCallbacks, AttackConfig, AttackContext
 from vpdr.client import Client
 from vpdr.config import RunConfig
 from vpdr.federation import Callbacks, Federation, RoundUploads, build, simulate
@@ -21,13 +20,13 @@ from vpdr.records import ReconstructionStore, RunDir, UploadStore
 from vpdr.types import ProgressCallback, Prototypes
 from vpdr.validation import InvalidInput, check_known, one_of
 
-ATTACKS: registry.Registry[Callable[[AttackContext], Attack]] = registry.Registry(
+ATTACKS: registry.Registry[Callable[[base.AttackContext], base.Attack]] = registry.Registry(
     "attack", {"mia": membership.MembershipAttack, "fsh": inversion.FeatureInversionAttack}
 )
 REPLAY_TOLERANCE = 1e-3  # relative difference of uploads that other processors may cause over a run
 
 
-def parse_attack_config(kinds: str, rounds: str | None = None, **options: Any) -> AttackConfig:
+def parse_attack_config(kinds: str, rounds: str | None = None, **options: Any) -> base.AttackConfig:
     """An `AttackConfig` from the texts of a command line: kinds and rounds are separated by commas.
 
     The options are the other arguments of `AttackConfig`.
@@ -39,13 +38,13 @@ def parse_attack_config(kinds: str, rounds: str | None = None, **options: Any) -
     if not names or any(name not in ATTACKS for name in names):
         raise InvalidInput(f"attacks must be among {', '.join(ATTACKS)}, got {kinds!r}")
     one_of(
-        ADVERSARY_ENCODERS, phi=options.get("adversary_encoder", ADVERSARY_ENCODERS[0])
+        base.ADVERSARY_ENCODERS, phi=options.get("adversary_encoder", base.ADVERSARY_ENCODERS[0])
     )  # as the command line calls it
     try:
         numbers = {int(word) for word in (rounds or "").split(",") if word.strip()}
     except ValueError as error:
         raise InvalidInput(f"attack rounds must be whole numbers such as 1,5,20, got {rounds!r}") from error
-    return AttackConfig(kinds=names, rounds=tuple(sorted(numbers)), **options)
+    return base.AttackConfig(kinds=names, rounds=tuple(sorted(numbers)), **options)
 
 
 class AttackRunner:
@@ -59,7 +58,7 @@ class AttackRunner:
     """
 
     def __init__(
-        self, attack_config: AttackConfig, federation: Federation, callbacks: AttackCallbacks, run_dir: Path
+        self, attack_config: base.AttackConfig, federation: Federation, callbacks: base.AttackCallbacks, run_dir: Path
     ) -> None:
         check_known("attack", attack_config.kinds, ATTACKS)
         total_rounds, dim = federation.config.run.rounds, federation.config.model.dim
@@ -69,7 +68,7 @@ class AttackRunner:
                     f"attack rounds must lie in 1..{total_rounds}, got {round}; name none for every round"
                 )
         input_space = cache(base.attack_input_space)  # one space for all clients of an architecture
-        context = AttackContext(
+        context = base.AttackContext(
             config=attack_config,
             streams=federation.streams.fork("attacks"),
             total_rounds=total_rounds,
@@ -112,8 +111,8 @@ class AttackRunner:
 class AttackFactory:
     """Attacks as an `ObserverFactory` of a run, for `RunOptions.observers`."""
 
-    attack_config: AttackConfig
-    callbacks: AttackCallbacks = field(default_factory=AttackCallbacks)
+    attack_config: base.AttackConfig
+    callbacks: base.AttackCallbacks = field(default_factory=base.AttackCallbacks)
 
     def __call__(self, federation: Federation, run_dir: RunDir) -> AttackRunner:
         return AttackRunner(self.attack_config, federation, self.callbacks, run_dir.path)
@@ -139,9 +138,9 @@ class AttackFactory:
 def attack_finished_run(
     config: RunConfig,
     run_dir: Path,
-    attack_config: AttackConfig,
+    attack_config: base.AttackConfig,
     progress: ProgressCallback,
-    callbacks: AttackCallbacks,
+    callbacks: base.AttackCallbacks,
 ) -> dict[str, Any]:
     """Attack a finished run: the result of each attack by its kind.
 

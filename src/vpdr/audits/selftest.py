@@ -87,7 +87,7 @@ def check_sensitivities() -> str:
     ratios = []
     for name, kind in SUMMARISERS.items():
         summariser = ClassSums(classes=CLASSES) if kind is ClassSums else kind()
-        if summariser.basis is not privacy.SensitivityBasis.PROVED:
+        if summariser.basis is not privacy.guarantee.SensitivityBasis.PROVED:
             continue
         for adjacency in privacy.Adjacency:
             try:
@@ -345,7 +345,7 @@ def check_accountants() -> str:
         require(abs(actual / delta - 1) < 1e-4, f"delta of epsilon {epsilon:g} is {actual:.8g}, not {delta:g}")
         converted = privacy.accountants.epsilon_from_mu(mu, delta)
         require(abs(converted - epsilon) < 1e-5, f"epsilon {epsilon:g} does not come back")
-    selection = privacy.accountants.RepeatedEvent(privacy.PureEvent(0.1 / ROUNDS), ROUNDS)
+    selection = privacy.accountants.RepeatedEvent(privacy.accountants.PureEvent(0.1 / ROUNDS), ROUNDS)
     for name, accountant in privacy.ACCOUNTANTS.items():
         for pure_events in (None, selection):
             gaussian = privacy.GaussianEvent(accountant.noise_multiplier(BUDGET, ROUNDS, pure_events))
@@ -355,7 +355,9 @@ def check_accountants() -> str:
             spent = accountant.epsilon(events, delta)
             require(spent <= BUDGET.epsilon, f"the {name} accountant spends {spent:.8g} of epsilon {BUDGET.epsilon:g}")
             require(privacy.ACCOUNTANTS["joint"].epsilon(events, delta) <= spent, f"joint is looser than {name}")
-    pure = privacy.ACCOUNTANTS["exact"].epsilon((privacy.PureEvent(0.25), privacy.PureEvent(0.5)), delta)
+    pure = privacy.ACCOUNTANTS["exact"].epsilon(
+        (privacy.accountants.PureEvent(0.25), privacy.accountants.PureEvent(0.5)), delta
+    )
     require(abs(pure - 0.75) < 1e-12, f"0.25 and 0.5 of pure epsilon add up to {pure:g}")
     return f"{', '.join(privacy.ACCOUNTANTS)}: closed forms met, no budget overspent over {ROUNDS} releases"
 

@@ -15,8 +15,7 @@ from vpdr.client import Client, Model, Samples, Shard
 from vpdr.config import RunConfig
 from vpdr.federation import build, make_ledger
 from vpdr.frameworks import FrameworkState, ServerContext
-from vpdr.mechanisms import Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise
-from vpdr.mechanisms.base import NoiseSource
+from vpdr.mechanisms import Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise, base
 from vpdr.privacy import Adjacency, Event, Ledger
 from vpdr.rng import Streams
 from vpdr.types import Features, Float, Int, MechanismState, Prototypes, Tensor
@@ -30,7 +29,7 @@ _HOSTILE_SCALES = (0.0, 1.0, 1e3, -1.0)  # centres of a hostile server, in multi
 
 UploadSequence: TypeAlias = tuple[Prototypes, ...]  # one per round
 ServerBehaviour: TypeAlias = Callable[[int, Prototypes], Prototypes]  # round, upload -> upload it works on
-NoiseFactory: TypeAlias = Callable[[], NoiseSource]
+NoiseFactory: TypeAlias = Callable[[], base.NoiseSource]
 Hypothesis: TypeAlias = tuple[Client, list[Prototypes]]  # a client without noise, and its uploads
 
 
@@ -117,7 +116,7 @@ class AuditTarget:
     def adjacency(self) -> Adjacency:
         return self.client.release_config.mechanism.adjacency
 
-    def make_client(self, train: Samples, noise: NoiseSource, model: Model | None = None) -> Client:
+    def make_client(self, train: Samples, noise: base.NoiseSource, model: Model | None = None) -> Client:
         """A fresh client with these samples, this noise and a ledger without a budget."""
         no_samples = train.take(torch.zeros(0, dtype=torch.int64))
         return replace(
@@ -130,7 +129,7 @@ class AuditTarget:
         )
 
     def make_release_context(
-        self, round: int, noise: NoiseSource, state: MechanismState, last_broadcast: Prototypes | None = None
+        self, round: int, noise: base.NoiseSource, state: MechanismState, last_broadcast: Prototypes | None = None
     ) -> ReleaseContext:
         """The context of one release of the audited client."""
         release_config = self.client.release_config
@@ -188,7 +187,7 @@ class AuditTarget:
                     hypothesis.finetune(broadcast, round)
         return tuple(uploads)
 
-    def ledger_after_all_releases(self, noise: NoiseSource) -> Ledger:
+    def ledger_after_all_releases(self, noise: base.NoiseSource) -> Ledger:
         """The ledger of a client as a run would keep it; it depends on no sample, so planted ones suffice."""
         ledger = make_ledger(self.run_config, "audited")
         client = replace(self.make_client(pairs_for(self)[0].first, noise), ledger=ledger)
@@ -389,10 +388,12 @@ class StaticClient:
         """Whether an attacker may read the state of the mechanism."""
         return type(self.target.client.release_config.mechanism) in PUBLIC_STATE_FEATURES
 
-    def run(self, noise: NoiseSource) -> Transcript:
+    def run(self, noise: base.NoiseSource) -> Transcript:
         return self.run_with_expectations(noise, ())[0]
 
-    def run_with_expectations(self, noise: NoiseSource, hypotheses: tuple["StaticClient", ...]) -> list[Transcript]:
+    def run_with_expectations(
+        self, noise: base.NoiseSource, hypotheses: tuple["StaticClient", ...]
+    ) -> list[Transcript]:
         """All releases, and what each hypothesis would have released without noise in place of each of them.
 
         The hypotheses share the past of this run: its broadcasts, and its mechanism state where that is

@@ -11,8 +11,7 @@ from torch import nn
 
 from vpdr.encoder.personal import PersonalEncoder, seed_dropout, seeded_linear
 from vpdr.frameworks import FeatureMap, Framework
-from vpdr.mechanisms import DpSgdConfig, DpSgdTrainer, Mechanism, ReleaseContext
-from vpdr.mechanisms.base import NoiseSource
+from vpdr.mechanisms import DpSgdConfig, DpSgdTrainer, Mechanism, ReleaseContext, base
 from vpdr.privacy import Adjacency, BudgetExceeded, ChargePurpose, EncoderKind, Ledger
 from vpdr.prototypes import ClassMeans, Summariser
 from vpdr.regulariser import Regulariser, RegulariserConfig
@@ -80,7 +79,7 @@ class ReleaseConfig:
     encoder_kind: EncoderKind  # which encoder's features are released
     max_releases: int  # after these the last upload is sent again
     clip_norm: float  # R, for the statistics of feature norms
-    make_noise: Callable[[str, int, ChargePurpose], NoiseSource]  # of a client, a round and a purpose
+    make_noise: Callable[[str, int, ChargePurpose], base.NoiseSource]  # of a client, a round and a purpose
     dpsgd_config: DpSgdConfig | None = None  # None trains the encoder without privacy
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from vpdr.data import BENCHMARK_SPECS
 from vpdr.encoder import personal, zoo
 from vpdr.frameworks import FRAMEWORKS, Framework
 from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, MechanismTraits, SelectionConfig
-from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, GuaranteeLevel, SensitivityBasis
+from vpdr.privacy import ACCOUNTANTS, Adjacency, Budget, EncoderKind, GuaranteeLevel, guarantee
 from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser
 from vpdr.regulariser import REGULARISERS, RegulariserConfig
 from vpdr.rng import Streams
@@ -308,7 +308,7 @@ def guarantee_level(config: "RunConfig") -> GuaranteeLevel:
     traits = mechanism_traits(config)
     if not traits.is_private or (traits.has_selection and not selection_config(config).is_private):
         return GuaranteeLevel.NONE
-    if release_summariser(config).basis is SensitivityBasis.AS_PUBLISHED:
+    if release_summariser(config).basis is guarantee.SensitivityBasis.AS_PUBLISHED:
         return GuaranteeLevel.AS_PUBLISHED
     is_personal = release_encoder(config) is EncoderKind.PERSONAL
     return GuaranteeLevel.CONDITIONAL if is_personal else GuaranteeLevel.PROVED

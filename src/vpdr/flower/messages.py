@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from vpdr.client import Client
 from vpdr.config import RunConfig
 from vpdr.flower.owner import Refusal, RefusalCode
 from vpdr.privacy.ledger import LedgerEntry, entry_from_dict
-from vpdr.types import Prototypes, TrainBatch
+from vpdr.types import Prototypes, Tensor, TrainBatch
 from vpdr.validation import InvalidInput
 
 if TYPE_CHECKING:

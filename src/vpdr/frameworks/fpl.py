@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from vpdr.frameworks import aggregation, base
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.types import Losses, Prototypes, Tensor, TrainBatch
 from vpdr.validation import at_least, positive
 
 

@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from vpdr.frameworks import base
 from vpdr.prototypes import ClassMeans, Summariser
-from vpdr.types import Losses, Prototypes, TrainBatch
+from vpdr.types import Losses, Prototypes, Tensor, TrainBatch
 
 
 @dataclass(frozen=True, slots=True)

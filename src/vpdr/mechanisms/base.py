@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from vpdr import privacy
-from vpdr.privacy import Adjacency, CountVisibility, EncoderKind, GuaranteeTerms, NoiseOrigin, SensitivityBasis
+from vpdr.privacy import Adjacency, EncoderKind, NoiseOrigin, guarantee
 from vpdr.prototypes import ClassMeans, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Bool, Features, Float, MechanismState, Prototypes, Release, Summary, Tensor
@@ -146,7 +146,7 @@ class ReleaseContext:
     state: MechanismState = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "encoder", privacy.parse_enum(EncoderKind, self.encoder))
+        object.__setattr__(self, "encoder", privacy.guarantee.parse_enum(EncoderKind, self.encoder))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -352,7 +352,7 @@ class GaussianMechanism:
     def __post_init__(self) -> None:
         check_clip_norm(self.clip_norm)
         privacy.GaussianEvent(self.noise_multiplier)  # refuses a multiplier out of range
-        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
+        object.__setattr__(self, "adjacency", privacy.guarantee.parse_enum(Adjacency, self.adjacency))
 
     def add_noise(self, summary: Summary, context: ReleaseContext, coord_scale: Float[Tensor, " d"]) -> NoisyRows:
         """`noisy_rows` for the context's summariser."""
@@ -393,19 +393,23 @@ def to_finite_float32(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def guarantee_terms(
-    adjacency: Adjacency, encoder: EncoderKind, noise: NoiseSource, basis: SensitivityBasis, counts_are_private: bool
-) -> GuaranteeTerms:
+    adjacency: Adjacency,
+    encoder: EncoderKind,
+    noise: NoiseSource,
+    basis: guarantee.SensitivityBasis,
+    counts_are_private: bool,
+) -> guarantee.GuaranteeTerms:
     """The conditions under which a receipt holds."""
-    return GuaranteeTerms(
+    return guarantee.GuaranteeTerms(
         adjacency=adjacency,
         encoder=encoder,
-        counts=CountVisibility.PRIVATE if counts_are_private else CountVisibility.PUBLIC,
+        counts=guarantee.CountVisibility.PRIVATE if counts_are_private else guarantee.CountVisibility.PUBLIC,
         basis=basis,
         noise=NoiseOrigin.SEEDED if noise.reproducible else NoiseOrigin.SYSTEM,
     )
 
 
-def release_terms(adjacency: Adjacency, context: ReleaseContext) -> GuaranteeTerms:
+def release_terms(adjacency: Adjacency, context: ReleaseContext) -> guarantee.GuaranteeTerms:
     """The terms of a release that is made by the context's summariser."""
     summariser = context.summariser
     private = summariser.counts_are_private(adjacency)

@@ -52,13 +52,13 @@ class DpSgdConfig:
         positive(clip_norm=self.clip_norm, expected_batch_size=self.expected_batch_size)
         at_least(1, steps_per_round=self.steps_per_round, total_steps=self.total_steps)
         GaussianEvent(self.noise_multiplier)
-        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
+        object.__setattr__(self, "adjacency", privacy.guarantee.parse_enum(Adjacency, self.adjacency))
 
     def round_receipt(self, noise: base.NoiseSource) -> privacy.Receipt:
         """The cost of the steps of one round: one event for each step."""
         counts_are_private = self.adjacency is not Adjacency.REPLACE_SAME_LABEL
         terms = base.guarantee_terms(
-            self.adjacency, EncoderKind.DP_TRAINED, noise, privacy.SensitivityBasis.PROVED, counts_are_private
+            self.adjacency, EncoderKind.DP_TRAINED, noise, privacy.guarantee.SensitivityBasis.PROVED, counts_are_private
         )
         events = (GaussianEvent(self.noise_multiplier),) * self.steps_per_round
         return privacy.Receipt(events=events, terms=terms, purpose=privacy.ChargePurpose.TRAINING)

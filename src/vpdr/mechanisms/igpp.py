@@ -32,7 +32,7 @@ class NoPrivacy:
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "adjacency", privacy.parse_enum(Adjacency, self.adjacency))
+        object.__setattr__(self, "adjacency", privacy.guarantee.parse_enum(Adjacency, self.adjacency))
 
     @classmethod
     def from_config(cls, config: base.MechanismConfig) -> Self:

@@ -18,7 +18,7 @@ import torch
 from vpdr import privacy
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
-from vpdr.privacy import Adjacency, Budget, GaussianEvent, SensitivityBasis
+from vpdr.privacy import Adjacency, Budget, GaussianEvent, guarantee
 from vpdr.prototypes import ClassMeans, ClassSums, shrinkage
 from vpdr.types import Features, Float, MechanismState, Prototypes, Release, Summary, Tensor
 from vpdr.validation import InvalidInput, at_least
@@ -536,7 +536,7 @@ class Rapp(base.GaussianMechanism):
         stages = self._next_stages(self._load_state(context))
         events = tuple(event for stage in stages for event in stage.events)
         terms = base.guarantee_terms(
-            self.adjacency, context.encoder, context.noise, SensitivityBasis.PROVED, self._counts_are_private
+            self.adjacency, context.encoder, context.noise, guarantee.SensitivityBasis.PROVED, self._counts_are_private
         )
         return privacy.Receipt(events=events, terms=terms)
 

@@ -9,7 +9,7 @@ import torch
 from vpdr import privacy
 from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
-from vpdr.privacy import Adjacency, Budget, GaussianEvent, PureEvent
+from vpdr.privacy import Adjacency, Budget, GaussianEvent, accountants
 from vpdr.prototypes import ClassMeans
 from vpdr.types import Bool, Features, Float, MechanismState, Release, Tensor
 from vpdr.validation import InvalidInput
@@ -111,9 +111,9 @@ class LaplaceSelection(Selection):
     rounds: int  # in how many rounds it selects
 
     @property
-    def event(self) -> PureEvent:
+    def event(self) -> accountants.PureEvent:
         """ε of one selection: 2 d_A H / λ (Theorem 4.1)."""
-        return PureEvent(2 * self.k * self.cap / self.scale)
+        return accountants.PureEvent(2 * self.k * self.cap / self.scale)
 
     @property
     def pure_events(self) -> privacy.accountants.RepeatedEvent:
@@ -358,7 +358,7 @@ class Vpp(base.GaussianMechanism):
     >>> mechanism = Vpp.calibrated(Budget(1.0, 1e-5), 20, clip_norm=5.0, dim=4)
     >>> release = mechanism.release(torch.ones(6, 4), torch.arange(6) % 2)
     >>> release.prototypes.vectors.shape, [type(event).__name__ for event in release.receipt.events]
-    (torch.Size([2, 4]), ['PureEvent', 'GaussianEvent'])
+    (torch.Size([2, 4]), ['accountants.PureEvent', 'GaussianEvent'])
     """
 
     traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(has_selection=True)

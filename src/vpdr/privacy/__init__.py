@@ -1,24 +1,5 @@
 """Privacy accounting: budgets, events, accountants, receipts and ledgers. Numbers only, no tensors."""
 
-from vpdr.privacy.accountants import (
-    ACCOUNTANTS,
-    Budget,
-    Event,
-    GaussianEvent,
-    NotPrivateEvent,
-    PureEvent,
-    get_accountant,
-)
-from vpdr.privacy.guarantee import (
-    Adjacency,
-    ChargePurpose,
-    CountVisibility,
-    EncoderKind,
-    GuaranteeLevel,
-    GuaranteeTerms,
-    NoiseOrigin,
-    Receipt,
-    SensitivityBasis,
-    parse_enum,
-)
+from vpdr.privacy.accountants import ACCOUNTANTS, Budget, Event, GaussianEvent, NotPrivateEvent, get_accountant
+from vpdr.privacy.guarantee import Adjacency, ChargePurpose, EncoderKind, GuaranteeLevel, NoiseOrigin, Receipt
 from vpdr.privacy.ledger import BudgetExceeded, Ledger, LedgerFile

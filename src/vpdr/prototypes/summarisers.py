@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from vpdr.privacy import Adjacency, SensitivityBasis
+from vpdr.privacy import Adjacency, guarantee
 from vpdr.types import Float, Int, Summary, Tensor
 from vpdr.validation import InvalidInput
 
@@ -35,7 +35,7 @@ class Summariser(Protocol):
     Gaussian event of multiplier σ. Where no such s exists, `sensitivity` raises `NoSensitivity`.
     """
 
-    basis: ClassVar[SensitivityBasis]  # whether the bound is proved, or only as published
+    basis: ClassVar[guarantee.SensitivityBasis]  # whether the bound is proved, or only as published
 
     @classmethod
     def from_config(cls, config: SummariserConfig) -> "Summariser":
@@ -111,7 +111,7 @@ class ClassMeans(PublicCounts):
     tensor([[2., 1.]])
     """
 
-    basis: ClassVar[SensitivityBasis] = SensitivityBasis.PROVED  # averaging is linear
+    basis: ClassVar[guarantee.SensitivityBasis] = guarantee.SensitivityBasis.PROVED  # averaging is linear
     quantity = "class means"
     reason = "their noise would give the class counts away"
 
@@ -150,7 +150,9 @@ class ClassSums:
     tensor([3, 0, 1])
     """
 
-    basis: ClassVar[SensitivityBasis] = SensitivityBasis.PROVED  # summation is linear, and its shape is fixed
+    basis: ClassVar[guarantee.SensitivityBasis] = (
+        guarantee.SensitivityBasis.PROVED
+    )  # summation is linear, and its shape is fixed
 
     classes: int
 
@@ -198,7 +200,7 @@ class _ClusterCentroids(PublicCounts):
     __slots__ = ()
 
     # a counter-example is known: docs/privacy.md
-    basis: ClassVar[SensitivityBasis] = SensitivityBasis.AS_PUBLISHED
+    basis: ClassVar[guarantee.SensitivityBasis] = guarantee.SensitivityBasis.AS_PUBLISHED
     quantity = "cluster centroids"
     reason = "not even a claim is published"
 

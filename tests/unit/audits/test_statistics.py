@@ -17,8 +17,8 @@ from vpdr.audits.statistics import (
     clopper_pearson_upper,
     operating_point,
 )
-from vpdr.privacy import ACCOUNTANTS, Adjacency, GaussianEvent, GuaranteeLevel, PureEvent
-from vpdr.privacy.accountants import epsilon_from_mu
+from vpdr.privacy import ACCOUNTANTS, Adjacency, GaussianEvent, GuaranteeLevel
+from vpdr.privacy.accountants import PureEvent, epsilon_from_mu
 
 
 @settings(max_examples=60, deadline=None)

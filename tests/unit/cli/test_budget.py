@@ -7,7 +7,8 @@ import pytest
 
 from vpdr import Adjacency, Budget, Igpp, Ledger, LedgerFile
 from vpdr.cli import main
-from vpdr.privacy import CountVisibility, EncoderKind, GaussianEvent, GuaranteeTerms, Receipt, SensitivityBasis
+from vpdr.privacy import EncoderKind, GaussianEvent, Receipt
+from vpdr.privacy.guarantee import CountVisibility, GuaranteeTerms, SensitivityBasis
 
 KEYS = {"noise_multiplier", "selection_scale", "kept", "epsilon_spent", "group_noise", "accountant", "adjacency"}
 

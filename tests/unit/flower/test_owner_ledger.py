@@ -9,19 +9,9 @@ from tests.unit.flower.conftest import edit_policy, make_finetune_request, make_
 from tests.unit.flower.owner_cases import POLICY, refusal_code
 from vpdr.flower.client_app import handle_request
 from vpdr.flower.owner import NodeStore, RefusalCode, read_policy
-from vpdr.privacy import (
-    Adjacency,
-    Budget,
-    BudgetExceeded,
-    CountVisibility,
-    EncoderKind,
-    GaussianEvent,
-    GuaranteeTerms,
-    PureEvent,
-    Receipt,
-    SensitivityBasis,
-)
-from vpdr.privacy.accountants import GdpAccountant
+from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, GaussianEvent, Receipt
+from vpdr.privacy.accountants import GdpAccountant, PureEvent
+from vpdr.privacy.guarantee import CountVisibility, GuaranteeTerms, SensitivityBasis
 from vpdr.validation import InvalidInput
 
 

@@ -17,16 +17,14 @@ from vpdr.privacy import (
     Adjacency,
     Budget,
     ChargePurpose,
-    CountVisibility,
     EncoderKind,
     GaussianEvent,
     GuaranteeLevel,
-    GuaranteeTerms,
     Ledger,
     LedgerFile,
     Receipt,
-    SensitivityBasis,
 )
+from vpdr.privacy.guarantee import CountVisibility, GuaranteeTerms, SensitivityBasis
 from vpdr.privacy.ledger import entry_from_dict, entry_to_dict
 from vpdr.validation import InvalidInput
 

@@ -8,7 +8,8 @@ from tests.unit.mechanisms.rapp_cases import anchors, make_rapp, release_context
 from vpdr import Adjacency, Budget, Ledger
 from vpdr.mechanisms import ReleaseProjection
 from vpdr.mechanisms.rapp import RappState, default_release_dim, estimate_counts
-from vpdr.privacy import CountVisibility, EncoderKind, GuaranteeLevel
+from vpdr.privacy import EncoderKind, GuaranteeLevel
+from vpdr.privacy.guarantee import CountVisibility
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams
 from vpdr.types import Prototypes

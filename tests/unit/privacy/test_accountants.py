@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vpdr.privacy import ACCOUNTANTS, Budget, GaussianEvent, NotPrivateEvent, PureEvent, get_accountant
-from vpdr.privacy.accountants import RDP_ORDERS, RepeatedEvent
+from vpdr.privacy import ACCOUNTANTS, Budget, GaussianEvent, NotPrivateEvent, get_accountant
+from vpdr.privacy.accountants import RDP_ORDERS, PureEvent, RepeatedEvent
 from vpdr.validation import InvalidInput
 
 EXACT, RDP, JOINT = (ACCOUNTANTS[name] for name in ("exact", "rdp", "joint"))

@@ -13,8 +13,8 @@ import pytest
 from dp_accounting import pld, rdp
 from dp_accounting.pld import common, privacy_loss_distribution
 
-from vpdr.privacy import ACCOUNTANTS, Budget, GaussianEvent, PureEvent
-from vpdr.privacy.accountants import RepeatedEvent, epsilon_from_mu, log_delta
+from vpdr.privacy import ACCOUNTANTS, Budget, GaussianEvent
+from vpdr.privacy.accountants import PureEvent, RepeatedEvent, epsilon_from_mu, log_delta
 
 EXACT, RDP, JOINT = (ACCOUNTANTS[name] for name in ("exact", "rdp", "joint"))
 DELTA = 1e-5

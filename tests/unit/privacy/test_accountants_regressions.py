@@ -4,8 +4,8 @@ import mpmath
 import pytest
 
 from vpdr import Budget
-from vpdr.privacy import ACCOUNTANTS, GaussianEvent, PureEvent
-from vpdr.privacy.accountants import RepeatedEvent, event_from_dict
+from vpdr.privacy import ACCOUNTANTS, GaussianEvent
+from vpdr.privacy.accountants import PureEvent, RepeatedEvent, event_from_dict
 from vpdr.validation import InvalidInput
 
 EXACT, JOINT = ACCOUNTANTS["exact"], ACCOUNTANTS["joint"]

@@ -4,8 +4,8 @@ import pytest
 
 from tests.unit.privacy.test_ledger import BUDGET
 from vpdr import Adjacency, EncoderKind, Ledger
-from vpdr.privacy import GaussianEvent, GuaranteeLevel, GuaranteeTerms, Receipt
-from vpdr.privacy.guarantee import declared_encoder
+from vpdr.privacy import GaussianEvent, GuaranteeLevel, Receipt
+from vpdr.privacy.guarantee import GuaranteeTerms, declared_encoder
 from vpdr.validation import InvalidInput
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from vpdr import Adjacency, Budget, BudgetExceeded, Ledger, LedgerFile
-from vpdr.privacy import ACCOUNTANTS, GaussianEvent, NotPrivateEvent, PureEvent
+from vpdr.privacy import ACCOUNTANTS, GaussianEvent, NotPrivateEvent
+from vpdr.privacy.accountants import PureEvent
 from vpdr.privacy.guarantee import (
     CountVisibility,
     EncoderKind,
