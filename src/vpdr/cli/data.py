@@ -21,7 +21,7 @@ data = typer.Typer(
     no_args_is_help=True,
 )
 
-BenchmarkArgument = Annotated[str, typer.Argument(metavar="NAME", help=f"The benchmark: {', '.join(BENCHMARK_SPECS)}.")]
+BenchmarkArgument = Annotated[str, typer.Argument(metavar="NAME", help="The benchmark: a name from `vpdr data list`.")]
 RootOption = Annotated[Path, typer.Option(help="The directory with the unpacked data.")]
 DomainsOption = Annotated[str | None, typer.Option(help="Only these domains, such as mnist,usps; all if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]

@@ -358,7 +358,7 @@ class Vpp(base.GaussianMechanism):
     >>> mechanism = Vpp.calibrated(Budget(1.0, 1e-5), 20, clip_norm=5.0, dim=4)
     >>> release = mechanism.release(torch.ones(6, 4), torch.arange(6) % 2)
     >>> release.prototypes.vectors.shape, [type(event).__name__ for event in release.receipt.events]
-    (torch.Size([2, 4]), ['accountants.PureEvent', 'GaussianEvent'])
+    (torch.Size([2, 4]), ['PureEvent', 'GaussianEvent'])
     """
 
     traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(has_selection=True)

@@ -76,8 +76,8 @@ class Ledger:
     Guarantee: after any sequence of `charge` calls that returned, the accountant's ε of all recorded
     events at the budget's δ is at most the budget's ε. A refused charge changes nothing.
 
-    >>> from vpdr.privacy import GaussianEvent, GuaranteeTerms
-    >>> terms = GuaranteeTerms(
+    >>> from vpdr.privacy import GaussianEvent, guarantee
+    >>> terms = guarantee.GuaranteeTerms(
     ...     adjacency="replace-one", encoder="public", counts="private", basis="proved"
     ... )
     >>> ledger = Ledger(client="a", budget=Budget(1.0, 1e-5), adjacency="replace-one")
