@@ -36,7 +36,7 @@ class Inputs(Protocol):
         """These samples as one tensor; augmented where a generator is given."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # private values never get into a log
 class Features:
     """A client's encoded samples (Z_m). Private: never leaves the client."""
 
@@ -44,7 +44,7 @@ class Features:
     labels: Int[Tensor, " n"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # as for features
 class Summary:
     """Prototypes before noise, with the number of samples of each. Private."""
 

@@ -20,7 +20,7 @@ from vpdr.types import Features, Float, Inputs, Int, MechanismState, Prototypes,
 from vpdr.validation import InvalidInput
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # private values never get into a log
 class Samples:
     """Labelled samples as features of the frozen encoder. Private."""
 

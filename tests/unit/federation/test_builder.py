@@ -159,3 +159,13 @@ def test_seeds_may_be_large() -> None:
     config = tiny()
     big = dataclasses.replace(config, run=dataclasses.replace(config.run, seed=2**70))
     assert build(big).clients
+
+
+def test_the_text_of_a_federation_holds_no_private_values() -> None:
+    """A notebook or a log prints it."""
+    federation = build(tiny())
+    text = repr(federation)
+    first = federation.clients[0].shard.train.frozen_features[0, 0]
+    assert f"{float(first):.4f}" not in text
+    assert "frozen_features=" not in text
+    assert "labels=" not in text
