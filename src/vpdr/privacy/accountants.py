@@ -135,6 +135,11 @@ def pure_epsilons(events: tuple[Event, ...]) -> list[float]:
     return [e.epsilon for e in events if isinstance(e, PureEvent)]
 
 
+def has_not_private_event(events: tuple[Event, ...]) -> bool:
+    """Whether any event is without protection, by whatever subclass."""
+    return any(isinstance(e, NotPrivateEvent) for e in events)
+
+
 # The exact trade-off of the Gaussian mechanism: δ as a function of ε and of μ = sensitivity / noise.
 
 _MAX_BISECTIONS = 200  # enough to reach neighbouring floats from any bracket
@@ -253,7 +258,7 @@ def budget_for_gaussian(budget: Budget, pure_events: RepeatedEvent | None) -> Bu
 
 def basic_composition(events: tuple[Event, ...], gaussian_epsilon: Callable[[float], float]) -> float:
     """Σ pure ε, plus `gaussian_epsilon` of the precision of all Gaussian events together."""
-    if NotPrivateEvent() in events:
+    if has_not_private_event(events):
         return math.inf
     precision = gaussian_precision(events)
     return math.fsum([*pure_epsilons(events), gaussian_epsilon(precision) if precision else 0.0])
@@ -335,7 +340,7 @@ class JointPldAccountant:
     def epsilon(self, events: tuple[Event, ...], delta: float) -> float:
         """Equal pure events are composed with the Gaussians; any others are added on top."""
         precision, pure = gaussian_precision(events), pure_epsilons(events)
-        if NotPrivateEvent() in events or not precision or not pure:
+        if has_not_private_event(events) or not precision or not pure:
             return GdpAccountant().epsilon(events, delta)
         (step, count), *others = Counter(pure).most_common()
         joint = _joint_epsilon(step, count, math.sqrt(precision), delta)

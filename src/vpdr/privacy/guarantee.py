@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TypeVar
 
-from vpdr.privacy.accountants import Event, NotPrivateEvent
+from vpdr.privacy.accountants import Event, has_not_private_event
 from vpdr.validation import InvalidInput
 
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -152,7 +152,7 @@ class Receipt:
         A DP-trained encoder counts as proved, because `Ledger.charge` accepts such a release only where the
         training was charged before.
         """
-        if NotPrivateEvent() in self.events:
+        if has_not_private_event(self.events):
             return GuaranteeLevel.NONE
         if not self.events:
             return GuaranteeLevel.PROVED  # nothing was computed from the data

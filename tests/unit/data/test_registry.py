@@ -3,31 +3,16 @@
 from dataclasses import replace
 from importlib import metadata
 
-import numpy as np
 import pytest
 
+from tests.contracts.plug_ins import DUMMY_BENCHMARK
 from vpdr.data import BENCHMARK_SPECS
-from vpdr.data.benchmark import SplitConfig, split_benchmark
-from vpdr.data.images import ImageArray
-from vpdr.data.spec import DomainSpec, RawDomain
+from vpdr.data.benchmark import split_benchmark
 from vpdr.registry import Registry
 from vpdr.rng import Streams
 from vpdr.validation import InvalidInput
 
-
-def read_noise(root, domain, issues):
-    images = np.random.default_rng(0).integers(256, size=(40, 8, 8), dtype=np.uint8)
-    return RawDomain(labels=np.arange(40) % 2, content=ImageArray(images, domain))
-
-
-NOISE = replace(
-    BENCHMARK_SPECS["pacs"],
-    name="noise",
-    domains=(DomainSpec(name="grey", title="Grey", train=(20, 20)),),
-    class_names=("even", "odd"),
-    split_config=SplitConfig(),
-    read_domain=read_noise,
-)
+NOISE = replace(DUMMY_BENCHMARK, name="noise")
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vpdr.privacy import ACCOUNTANTS, Budget, GaussianEvent, NotPrivateEvent, get_accountant
+from vpdr.privacy import ACCOUNTANTS, Budget, GaussianEvent, GuaranteeLevel, NotPrivateEvent, Receipt, get_accountant
 from vpdr.privacy.accountants import RDP_ORDERS, PureEvent, RepeatedEvent
+from vpdr.privacy.guarantee import GuaranteeTerms
 from vpdr.validation import InvalidInput
 
 EXACT, RDP, JOINT = (ACCOUNTANTS[name] for name in ("exact", "rdp", "joint"))
@@ -176,3 +177,15 @@ def test_a_split_adds_up() -> None:
     assert selection.epsilon + release.epsilon == 1.0
     with pytest.raises(InvalidInput, match="one part would be empty"):
         Budget(1.0, DELTA).split(1.0)
+
+
+class LabelledLeak(NotPrivateEvent):
+    """An event without privacy that another package calls by a name of its own."""
+
+
+@pytest.mark.parametrize("name", ACCOUNTANTS)
+def test_a_subclass_of_an_event_without_privacy_is_not_private(name) -> None:
+    events = (GaussianEvent(10.0), PureEvent(0.1), LabelledLeak())
+    terms = GuaranteeTerms(adjacency="replace-one", encoder="public", counts="private", basis="proved")
+    assert ACCOUNTANTS[name].epsilon(events, DELTA) == math.inf
+    assert Receipt(events=events, terms=terms).level is GuaranteeLevel.NONE
