@@ -76,7 +76,7 @@ def reconstruction(weights: Path | None, steps: int, device: str) -> None:
     simulate(federation, callbacks=Callbacks(on_uploads=[attack.observe], stop=lambda: bool(attack.round_results)))
     result = attack.result()
     cpu_seconds = time.process_time() - begin
-    summary = f"{result['rounds'][0]['targets']} targets, {steps} steps: {result['seconds']:.1f} s by the clock"
+    summary = f"{result.rounds[0].targets} targets, {steps} steps: {result.seconds:.1f} s by the clock"
     print(f"fsh on {device}: {summary}, {cpu_seconds:.1f} s of all cores together")
 
 

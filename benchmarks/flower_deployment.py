@@ -17,6 +17,7 @@ from vpdr.config import ExperimentOptions, load_experiment
 from vpdr.flower.deployment import Deployment, go_offline
 from vpdr.flower.server_app import ServerConfig
 from vpdr.flower.simulation import simulate_in_process
+from vpdr.records import RunRecord
 
 SETTINGS = (
     "benchmark.kind=synthetic",
@@ -28,9 +29,9 @@ SETTINGS = (
 )
 
 
-def median_seconds(record: dict) -> float:
+def median_seconds(record: RunRecord) -> float:
     """The median time of a message."""
-    return statistics.median(message["seconds"]["exchange"] for message in record["exchange"]["messages"])
+    return statistics.median(message["seconds"]["exchange"] for message in record.exchange.messages)
 
 
 def processor_seconds(roots: list[int]) -> float:
@@ -57,7 +58,7 @@ def main() -> int:
             deployment.submit(ServerConfig(clients=4, minimum=4))
             record = deployment.wait_for_result()
             used = processor_seconds(nodes) - before
-    deployed, messages = median_seconds(record), 1 + len(record["exchange"]["messages"])
+    deployed, messages = median_seconds(record), 1 + len(record.exchange.messages)
     security = "TLS and node keys" if secure else "no TLS"
     print(f"4 nodes, {security}, load {os.getloadavg()[0]:.1f}")
     print(f"{deployed:.1f} s per round, {in_process:.2f} s in one process")

@@ -63,4 +63,4 @@ config = vpdr.load_config(
     "run.rounds=3",
 )
 record = vpdr.run(config)
-print(f"accuracy {record['final']['own']['head']['average']:.3f}: {record['privacy']['sentence']}")
+print(f"accuracy {record.final['own']['head'].average:.3f}: {record.privacy.sentence}")

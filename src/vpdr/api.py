@@ -7,15 +7,15 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from vpdr import audits, io, privacy, rng
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load, load_experiment
 from vpdr.federation import Callbacks, JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
 from vpdr.federation.run import make_jobs, run_federation, sweep
-from vpdr.records import RunDir, finished_record
+from vpdr.records import AttackReport, RunDir, RunRecord, finished_record
 from vpdr.report.html import write_attack_figures, write_comparison_report, write_run_report
+from vpdr.report.stats import ComparisonSummary
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, check_known
 
@@ -53,7 +53,7 @@ def run(
     resume: bool = False,
     attacks: AttackConfig | None = None,
     options: RunOptions | None = None,
-) -> dict[str, Any]:
+) -> RunRecord:
     """Run one config to its end.
 
     Args:
@@ -64,18 +64,18 @@ def run(
         options: progress, callbacks, checkpoints; without `out` there are neither checkpoints nor observers.
 
     Returns:
-        The record; docs/record.md describes it.
+        The record, also written to `out/record.json`; docs/record.md describes its fields.
 
     Raises:
         InvalidInput: bad settings or data, an `out` that holds another run, or a run that was stopped.
 
     Guarantee:
-        What the run's releases are worth is in `record["privacy"]`. Noise from a seed is reproducible, so
+        What the run's releases are worth is in `record.privacy`. Noise from a seed is reproducible, so
         such a run is a simulation; noise of the operating system needs `out`, where ledgers are kept.
 
     >>> small = ("benchmark.kind=synthetic", "benchmark.samples=30", "model.dim=8", "run.rounds=1")
     >>> record = run(load_config("strict", *small))
-    >>> record["privacy"]["level"]
+    >>> record.privacy.level
     'proved'
     """
     if out is None:
@@ -117,7 +117,7 @@ def run_into(
         options = dataclasses.replace(options, observers=(*options.observers, factory))
     result = run_federation(config, out, resume=resume, options=options)
     if result.record is not None:
-        write_attack_figures(result.record.get("attacks", {}), out)
+        write_attack_figures(result.record.attacks or {}, out)
         write_run_report(result.record, out)
     return result
 
@@ -130,7 +130,7 @@ def compare(
     baseline: str | None = None,
     jobs: int = 1,
     resume: bool = False,
-) -> dict[str, Any]:
+) -> ComparisonSummary:
     """Run several methods over several seeds and compare them, with intervals and paired differences.
 
     Args:
@@ -154,7 +154,7 @@ def compare(
     >>> methods = {name: load_config("paper", *small, f"mechanism.kind={name}") for name in ("igpp", "vpp")}
     >>> with tempfile.TemporaryDirectory() as out:
     ...     summary = compare(methods, out, seeds=[0, 1], baseline="igpp")
-    >>> list(summary["settings"][""]["methods"])
+    >>> list(summary.settings[""].methods)
     ['igpp', 'vpp']
     """
     if isinstance(methods, str):
@@ -191,7 +191,7 @@ def run_experiment(
     progress: ProgressCallback = no_progress,
     on_start: Callable[[], None] | None = None,
     on_result: Callable[[JobResult], None] | None = None,
-) -> dict[str, Any] | None:
+) -> ComparisonSummary | None:
     """All runs of an experiment and their summary; None if it was stopped before the end.
 
     Args:
@@ -219,7 +219,7 @@ def run_experiment(
     ...     settings=("benchmark.kind=synthetic", "model.dim=8", "run.rounds=1"), methods="local,igpp"))
     >>> with tempfile.TemporaryDirectory() as out:
     ...     summary = run_experiment(experiment, Path(out))
-    >>> summary["baseline"]
+    >>> summary.baseline
     'local'
     """
     if not resume and (out / "summary.json").exists():
@@ -245,7 +245,7 @@ def attack(
     *,
     progress: ProgressCallback = no_progress,
     callbacks: AttackCallbacks | None = None,
-) -> dict[str, Any]:
+) -> AttackReport:
     """Attack the uploads of a finished run.
 
     Args:
@@ -268,7 +268,7 @@ def attack(
     >>> with tempfile.TemporaryDirectory() as out:
     ...     record = run(load_config("paper", *small), out)
     ...     content = attack(out)
-    >>> list(content["attacks"])
+    >>> list(content.attacks)
     ['mia']
     """
     directory = RunDir(Path(run_dir))
@@ -279,10 +279,10 @@ def attack(
     record = directory.read_finished(run_config)
     config, callbacks = config or AttackConfig(kinds=("mia",), likelihood_ratio=True), callbacks or AttackCallbacks()
     results = attack_finished_run(run_config, directory.path, config, progress, callbacks)
-    content = {"schema": "vpdr-attacks", "version": 1, "identity": run_config.config_hash, "attacks": results}
+    content = AttackReport(identity=run_config.config_hash, attacks=results)
     io.write_atomically(directory.path / "attacks.json", io.json_bytes(content), mode=0o600)
     write_attack_figures(results, directory.path)
-    write_run_report({**record, "attacks": {**record.get("attacks", {}), **results}}, directory.path)
+    write_run_report(dataclasses.replace(record, attacks={**(record.attacks or {}), **results}), directory.path)
     return content
 
 

@@ -1,4 +1,4 @@
-"""Files: atomic writes, a cache of arrays, TOML and JSON."""
+"""Files: atomic writes, a cache of arrays, TOML, and JSON of dataclasses."""
 
 import hashlib
 import io
@@ -8,13 +8,17 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import UnionType
+from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from vpdr.validation import InvalidInput
+from vpdr.validation import DamagedFile, InvalidInput
 
+T = TypeVar("T")
 _DIGEST_SIZE = hashlib.sha256().digest_size
 
 
@@ -104,18 +108,71 @@ def load_arrays(path: Path) -> dict[str, np.ndarray] | None:
         return {name: stored[name] for name in stored.files}
 
 
-def json_bytes(content: Mapping[str, Any]) -> bytes:
+def json_bytes(content: object) -> bytes:
     """JSON text; NaN and infinity, which JSON does not have, become null."""
     return json.dumps(json_safe(content), indent=1, allow_nan=False).encode() + b"\n"
 
 
 def json_safe(value: Any) -> Any:
-    """Nested dicts and lists that `json.dumps` accepts; NaN and infinity become None."""
+    """Nested dicts and lists that `json.dumps` accepts; NaN and infinity become None.
+
+    A dataclass becomes a dict of its fields in their order; a field whose default is None is left out where it is None.
+    """
+    if is_dataclass(value):
+        optional = {field.name for field in fields(value) if field.default is None}
+        members = {field.name: getattr(value, field.name) for field in fields(value)}
+        value = {key: inner for key, inner in members.items() if inner is not None or key not in optional}
     if isinstance(value, Mapping):
         return {str(key): json_safe(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [json_safe(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; InvalidInput if it cannot be read, DamagedFile if it is not JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise DamagedFile(f"{path} is not whole; remove it and run again") from error
+
+
+def from_json(kind: type[T], data: object, name: str) -> T:
+    """The inverse of `json_safe` for a dataclass, by the types of its fields; `name` is what error messages call it.
+
+    Raises InvalidInput where a key is missing or unknown, or a value has another type.
+    """
+    parsed: T = _parse(kind, data, name)
+    return parsed
+
+
+def _parse(kind: Any, value: Any, name: str) -> Any:
+    """A value of a dataclass, `Mapping[str, X]`, `tuple[X, ...]`, `X | None` or a plain type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _parse(arguments[0], value, name)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+        types = _field_types(kind)
+        required = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
+        wrong = [f"lacks {key}" for key in required if key not in value]
+        wrong += [f"has the unknown key {key}" for key in value if key not in types]
+        if wrong:
+            raise InvalidInput(f"{name} {wrong[0]}: it is damaged or of another version; make it again")
+        return kind(**{key: _parse(types[key], inner, f"{name}: {key}") for key, inner in value.items()})
+    if origin is Mapping and isinstance(value, Mapping):
+        return {key: _parse(arguments[1], inner, f"{name}: {key}") for key, inner in value.items()}
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_parse(arguments[0], inner, name) for inner in value)
+    if kind is float and value is None:
+        return math.nan  # as which it was written
+    if kind is Any or (origin is None and isinstance(value, int | float if kind is float else kind)):
+        return value
+    raise InvalidInput(f"{name} is {str(value)[:40]!r}: it is damaged or of another version; make it again")
+
+
+_field_types = cache(get_type_hints)
 
 
 def dump_toml(data: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:

@@ -1,22 +1,22 @@
 """The record of a run, its privacy statement, and the directory that holds them; docs/record.md has every field."""
 
 import csv
-import io
-import json
 import platform
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from vpdr import io
 from vpdr.config import RunConfig, renames, rules
 from vpdr.data.benchmark import Split, write_split
-from vpdr.io import dump_toml, json_bytes, read_with_digest, write_atomically, write_error, write_with_digest
 from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants
 from vpdr.privacy.ledger import FileBackedLedger, encode_ledger
 from vpdr.types import Int, Prototypes
@@ -27,98 +27,247 @@ NOT_RELEASED = "not released"
 _ENCODER_DESCRIPTIONS = {str(kind): f"{kind} encoder" for kind in EncoderKind} | {
     str(EncoderKind.DP_TRAINED): "personal encoder (its private training is part of the epsilon)"
 }
+Measurements = Mapping[str, float | None]  # by name; None where a file has no finite number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClientRound:
+    """The metrics of one client after one round."""
+
+    present: bool  # whether it took part
+    losses: Measurements
+    accuracy: Mapping[str, Measurements]  # by scope and predictor
+    features: Measurements
+    release: Measurements
+    epsilon: float | None  # spent so far; None if unbounded
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundRecord:
+    """One round of a run."""
+
+    round: int
+    clients: Mapping[str, ClientRound]
+    seconds: Mapping[str, float]  # of the server
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FinalAccuracy:
+    """The accuracy of one predictor after the last round: by client, mean, sample standard deviation."""
+
+    clients: Measurements
+    average: float | None
+    std: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivacyStatement:
+    """What the guarantee of a run covers: its terms, what the worst client spent, its level and its caveats."""
+
+    sentence: str
+    level: str
+    expected_level: str
+    unit: str
+    adjacency: str
+    encoder: str
+    counts: str
+    accountant: str
+    events: Mapping[str, int]
+    epsilon_budget: float
+    epsilon_spent: float | None
+    delta: float
+    noise: str
+    releases: Mapping[str, int]
+    training_steps: Mapping[str, int] | None = None  # absent in older records
+    not_covered: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttackMetric:
+    """A metric of an attack over rounds, beside its value under chance."""
+
+    mean: float | None
+    std: float | None
+    null: float | None
+    corrected: float | None  # mean - null
+    low: float | None = None  # the interval of `corrected`
+    high: float | None = None
+    note: str | None = None
+
+
+AttackMetrics = Mapping[str, AttackMetric]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttackedRound:
+    """The metrics of an attack in one round: as means over clients, and of each client."""
+
+    round: int
+    targets: int | None = None  # of a reconstruction
+    steps: float | None = None
+    mean: Mapping[str, Mapping[str, float]]
+    clients: Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrongerAdversary:
+    """The membership metrics of an adversary with more knowledge."""
+
+    summary: AttackMetrics
+    pooled: AttackMetrics  # all classes of a client in one ranking
+    roc: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttackResult:
+    """The result of one attack on a run."""
+
+    phi: str  # the adversary's encoder
+    space: str | None = None  # of a reconstruction
+    steps: int | None = None
+    rounds: tuple[AttackedRound, ...]
+    summary: AttackMetrics
+    pooled: AttackMetrics | None = None  # this and the next three are of membership attacks
+    roc: tuple[float, ...] | None = None
+    stronger: Mapping[str, StrongerAdversary] | None = None
+    non_members: Mapping[str, int] | None = None
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttackReport:
+    """The content of `attacks.json`: attacks on a finished run, by kind."""
+
+    schema: str = "vpdr-attacks"
+    version: int = 1
+    identity: str
+    attacks: Mapping[str, AttackResult]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """The messages of a run over Flower, and which clients were missing."""
+
+    engine: str = "flower"
+    run: str
+    messages: tuple[Mapping[str, Any], ...]
+    missing: int
+    dropped: int
+    turned_away: tuple[str, ...]
+    too_late: tuple[str, ...] = ()  # absent in older records
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """The record of a finished run; docs/record.md explains the fields, which are the keys of `record.json`."""
+
+    schema: str = "vpdr-record"
+    version: int = 1
+    name: str
+    identity: str
+    seed: int
+    plan: Mapping[str, Mapping[str, Any]]  # section -> setting -> value, as `RunConfig.to_dict` returns them
+    clients: tuple[str, ...]
+    rounds: tuple[RoundRecord, ...]
+    final: Mapping[str, Mapping[str, FinalAccuracy]]  # by scope and predictor
+    privacy: PrivacyStatement
+    ledgers: Mapping[str, Mapping[str, Any]]  # by client, as `Ledger.state_dict` returns them
+    versions: Mapping[str, str]
+    wall_seconds: float
+    attacks: Mapping[str, AttackResult] | None = None
+    exchange: Exchange | None = None
 
 
 def finished_record(
-    config: RunConfig, rounds: Sequence[Mapping[str, Any]], ledgers: Sequence[Ledger], wall_seconds: float
-) -> dict[str, Any]:
+    config: RunConfig, rounds: Sequence[RoundRecord], ledgers: Sequence[Ledger], wall_seconds: float
+) -> RunRecord:
     """The record of a finished run, from one record per round and one ledger per client."""
-    return {
-        "schema": "vpdr-record",
-        "version": 1,
-        "name": config.run.name,
-        "identity": config.config_hash,
-        "seed": config.run.seed,
-        "plan": config.to_dict(),
-        "clients": [ledger.client for ledger in ledgers],
-        "rounds": list(rounds),
-        "final": final_accuracies(rounds[-1]) if rounds else {},
-        "privacy": privacy_statement(config, ledgers),
-        "ledgers": {ledger.client: ledger.state_dict() for ledger in ledgers},
-        "versions": {
+    return RunRecord(
+        name=config.run.name,
+        identity=config.config_hash,
+        seed=config.run.seed,
+        plan=config.to_dict(),
+        clients=tuple(ledger.client for ledger in ledgers),
+        rounds=tuple(rounds),
+        final=final_accuracies(rounds[-1]) if rounds else {},
+        privacy=privacy_statement(config, ledgers),
+        ledgers={ledger.client: ledger.state_dict() for ledger in ledgers},
+        versions={
             "vpdr": metadata.version("vpdr"),
             "python": platform.python_version(),
             "torch": str(torch.__version__),
             "numpy": str(np.__version__),
             "machine": f"{platform.system()} {platform.machine()}",
         },
-        "wall_seconds": wall_seconds,
-    }
+        wall_seconds=wall_seconds,
+    )
 
 
-def final_accuracies(last_round: Mapping[str, Any]) -> dict[str, Any]:
+def final_accuracies(last_round: RoundRecord) -> dict[str, dict[str, FinalAccuracy]]:
     """The accuracies of the last round by scope and predictor, with mean and deviation over clients."""
-    accuracies = {name: content["accuracy"] for name, content in last_round["clients"].items()}
+    accuracies = {name: client.accuracy for name, client in last_round.clients.items()}
     scopes = dict.fromkeys(scope for by_scope in accuracies.values() for scope in by_scope)
-    final: dict[str, Any] = {}
+    final: dict[str, dict[str, FinalAccuracy]] = {}
     for scope in scopes:
         by_client = {client: by_scope.get(scope, {}) for client, by_scope in accuracies.items()}
         predictors = sorted({predictor for values in by_client.values() for predictor in values})
         final[scope] = {
-            predictor: mean_and_std({client: values.get(predictor) for client, values in by_client.items()})
+            predictor: final_accuracy({client: values.get(predictor) for client, values in by_client.items()})
             for predictor in predictors
         }
     return final
 
 
-def mean_and_std(values: Mapping[str, float | None]) -> dict[str, Any]:
+def final_accuracy(values: Measurements) -> FinalAccuracy:
     """Values by client, their unweighted mean and their sample standard deviation."""
     known = [value for value in values.values() if value is not None and value == value]
-    return {
-        "clients": dict(values),
-        "average": statistics.fmean(known) if known else None,
-        "std": statistics.stdev(known) if len(known) > 1 else None,
-    }
+    return FinalAccuracy(
+        clients=values,
+        average=statistics.fmean(known) if known else None,
+        std=statistics.stdev(known) if len(known) > 1 else None,
+    )
 
 
-def privacy_statement(config: RunConfig, ledgers: Sequence[Ledger]) -> dict[str, Any]:
-    """What the guarantee of a run covers: its terms, what the worst client spent, its level and its caveats."""
+def privacy_statement(config: RunConfig, ledgers: Sequence[Ledger]) -> PrivacyStatement:
+    """The privacy statement of a run with these ledgers."""
     levels = list(GuaranteeLevel)
     entries = [entry for ledger in ledgers for entry in ledger.entries]
     releases = [entry for entry in entries if entry.is_release]
     level = max((ledger.level for ledger in ledgers), key=levels.index, default=GuaranteeLevel.PROVED)
     events = Counter(accountants.event_to_dict(event)["kind"] for entry in entries for event in entry.receipt.events)
     counts = " and ".join(sorted({str(entry.receipt.terms.counts) for entry in releases})) or NOT_RELEASED
-    statement = {
-        "level": str(level if releases else GuaranteeLevel.PROVED),
-        "expected_level": str(rules.guarantee_level(config)),
-        "unit": "one sample of one client, against everybody else",
-        "adjacency": config.budget.adjacency,
-        "encoder": str(rules.release_encoder(config)),
-        "counts": counts,
-        "accountant": config.budget.accountant,
-        "events": dict(events),
-        "epsilon_budget": config.budget.epsilon,
-        "epsilon_spent": max((ledger.epsilon_spent for ledger in ledgers), default=0.0),
-        "delta": config.budget.delta,
-        "noise": config.release.noise,
-        "releases": {ledger.client: len(ledger.releases) for ledger in ledgers},
-        "training_steps": {ledger.client: ledger.training_steps for ledger in ledgers},
-        "not_covered": _caveats(config, level, counts),
-    }
-    return {"sentence": _describe_statement(statement, bool(releases)), **statement}
+    statement = PrivacyStatement(
+        sentence="",
+        level=str(level if releases else GuaranteeLevel.PROVED),
+        expected_level=str(rules.guarantee_level(config)),
+        unit="one sample of one client, against everybody else",
+        adjacency=config.budget.adjacency,
+        encoder=str(rules.release_encoder(config)),
+        counts=counts,
+        accountant=config.budget.accountant,
+        events={str(kind): count for kind, count in events.items()},
+        epsilon_budget=config.budget.epsilon,
+        epsilon_spent=max((ledger.epsilon_spent for ledger in ledgers), default=0.0),
+        delta=config.budget.delta,
+        noise=config.release.noise,
+        releases={ledger.client: len(ledger.releases) for ledger in ledgers},
+        training_steps={ledger.client: ledger.training_steps for ledger in ledgers},
+        not_covered=tuple(_caveats(config, level, counts)),
+    )
+    return replace(statement, sentence=_describe_statement(statement, bool(releases)))
 
 
-def _describe_statement(statement: Mapping[str, Any], released: bool) -> str:
+def _describe_statement(statement: PrivacyStatement, released: bool) -> str:
     if not released:
         return "nothing was released, so nothing can be learnt from it"
-    if statement["level"] == GuaranteeLevel.NONE:
+    if statement.level == GuaranteeLevel.NONE:
         return "not private: prototypes were released as they are"
     return (
-        f"({statement['epsilon_spent']:.4g}, {statement['delta']:g})-DP per client for "
-        f"{statement['adjacency']}, {_ENCODER_DESCRIPTIONS[statement['encoder']]}, "
-        f"{statement['counts']} counts, {statement['accountant']} accountant: {statement['level']}"
-        f"{'' if statement['noise'] == NoiseOrigin.SYSTEM else ', simulated (the noise comes from the seed)'}"
+        f"({statement.epsilon_spent:.4g}, {statement.delta:g})-DP per client for "
+        f"{statement.adjacency}, {_ENCODER_DESCRIPTIONS[statement.encoder]}, "
+        f"{statement.counts} counts, {statement.accountant} accountant: {statement.level}"
+        f"{'' if statement.noise == NoiseOrigin.SYSTEM else ', simulated (the noise comes from the seed)'}"
     )
 
 
@@ -160,10 +309,10 @@ class RunDir:
             return None
         if not self.checkpoint_path.exists():
             return None
-        content = read_with_digest(self.checkpoint_path)
+        content = io.read_with_digest(self.checkpoint_path)
         if content is None:
             raise DamagedFile(f"{self.checkpoint_path} is damaged; remove the folder and run again")
-        state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+        state: dict[str, Any] = torch.load(BytesIO(content), weights_only=True)
         if state["identity"] != config.config_hash:
             raise InvalidInput(
                 f"{self.checkpoint_path} belongs to another plan "
@@ -177,25 +326,25 @@ class RunDir:
         try:
             self.ledgers_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise write_error(self.path, error) from error
-        write_atomically(self.path / "plan.toml", dump_toml(config.to_dict()).encode())
+            raise io.write_error(self.path, error) from error
+        io.write_atomically(self.path / "plan.toml", io.dump_toml(config.to_dict()).encode())
         if split is not None:
             write_split(self.path / "split.json", split)
 
     def save_checkpoint(self, config: RunConfig, state: Mapping[str, Any], ledgers: Sequence[Ledger]) -> None:
         """Save all that is needed to continue, and the ledgers for people to read."""
-        buffer = io.BytesIO()
+        buffer = BytesIO()
         torch.save({"identity": config.config_hash, **state}, buffer)
         self.save_ledgers(ledgers)
-        write_with_digest(self.checkpoint_path, buffer.getvalue())
+        io.write_with_digest(self.checkpoint_path, buffer.getvalue())
 
-    def read_finished(self, config: RunConfig) -> dict[str, Any]:
+    def read_finished(self, config: RunConfig) -> RunRecord:
         """The record of a finished run of this config; InvalidInput if there is none."""
         record = read_record(self.record_path)
-        if record.get("identity") != config.config_hash:
+        if record.identity != config.config_hash:
             raise InvalidInput(
                 f"{self.record_path} belongs to another plan "
-                f"({record.get('identity')}, not {config.config_hash}); choose another directory"
+                f"({record.identity}, not {config.config_hash}); choose another directory"
             )
         return record
 
@@ -203,41 +352,36 @@ class RunDir:
         """One file per client, for `vpdr ledger`; a file-backed ledger is on disk already."""
         for ledger in ledgers:
             if not isinstance(ledger, FileBackedLedger):
-                write_atomically(self.ledgers_dir / f"{ledger.client}.json", encode_ledger(ledger), mode=0o600)
+                io.write_atomically(self.ledgers_dir / f"{ledger.client}.json", encode_ledger(ledger), mode=0o600)
 
-    def save_record(self, record: Mapping[str, Any]) -> None:
+    def save_record(self, record: RunRecord) -> None:
         """Write the record, and the table of its rounds with one line per round and client."""
         rows = [
-            {"round": each["round"], "client": client, **flatten(metrics)}
-            for each in record["rounds"]
-            for client, metrics in each["clients"].items()
+            {"round": each.round, "client": client, **flatten(asdict(metrics))}
+            for each in record.rounds
+            for client, metrics in each.clients.items()
         ]
-        write_atomically(self.path / "rounds.csv", rows_as_csv(rows).encode())
-        write_atomically(self.record_path, json_bytes(record), mode=file_mode(record))
+        io.write_atomically(self.path / "rounds.csv", rows_as_csv(rows).encode())
+        io.write_atomically(self.record_path, io.json_bytes(record), mode=file_mode(record))
 
 
-def file_mode(*records: Mapping[str, Any]) -> int:
+def file_mode(*records: RunRecord) -> int:
     """The mode of files made from these records: results of attacks on samples are for the owner only."""
-    return 0o600 if any(record.get("attacks") for record in records) else 0o666
+    return 0o600 if any(record.attacks for record in records) else 0o666
 
 
-def read_record(path: Path) -> dict[str, Any]:
+def read_record(path: Path) -> RunRecord:
     """A record from its file, with its settings in the present spelling."""
-    try:
-        record: dict[str, Any] = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise DamagedFile(f"{path} is not whole; remove it and run again") from error
-    if "plan" in record:
-        record["plan"] = renames.rename_settings(record["plan"])
-    return record
+    content = io.read_json(path)
+    if isinstance(content, dict) and isinstance(content.get("plan"), dict):
+        content["plan"] = renames.rename_settings(content["plan"])
+    return io.from_json(RunRecord, content, str(path))
 
 
 def rows_as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV, with a column for every name that one of them has."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
+    text = StringIO()
     writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -269,7 +413,7 @@ class UploadStore:
         arrays: dict[str, np.ndarray] = {"clients": np.array(list(uploads), dtype=np.str_)}
         for index, upload in enumerate(uploads.values()):
             arrays |= {f"{index}.{name}": array.numpy() for name, array in upload.to_arrays().items()}
-        buffer = io.BytesIO()
+        buffer = BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
         content = buffer.getvalue()
         try:
@@ -278,9 +422,9 @@ class UploadStore:
             if earlier and earlier[-1].read_bytes() == content:
                 return
         except OSError as error:
-            raise write_error(self.path, error) from error
+            raise io.write_error(self.path, error) from error
         name = f"round-{round:04d}-again-{len(earlier)}.npz" if earlier else f"round-{round:04d}.npz"
-        write_atomically(self.path / name, content, mode=0o600)
+        io.write_atomically(self.path / name, content, mode=0o600)
 
     def rounds(self) -> tuple[int, ...]:
         """The rounds that were saved."""
@@ -326,14 +470,14 @@ class ReconstructionStore:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise write_error(self.path, error) from error
+            raise io.write_error(self.path, error) from error
         if images:
             inputs = (inputs.transpose(0, 2, 3, 1) * 255).round().clip(0, 255).astype(np.uint8)
-        buffer = io.BytesIO()
+        buffer = BytesIO()
         arrays = {"inputs": inputs, "labels": labels, "client": np.array(client)}
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         name = f"fsh-round-{round:04d}"
-        write_atomically(self.path / f"{name}-{client}.npz", buffer.getvalue(), mode=0o600)
+        io.write_atomically(self.path / f"{name}-{client}.npz", buffer.getvalue(), mode=0o600)
         if not images:
             return
         from PIL import Image
@@ -350,9 +494,9 @@ class ReconstructionStore:
             for label, image in zip(client_labels, client_images, strict=True):
                 column = classes.index(int(label))
                 sheet[row * step : row * step + side, column * step : column * step + side] = image
-        buffer = io.BytesIO()
+        buffer = BytesIO()
         Image.fromarray(sheet).save(buffer, format="PNG")
-        write_atomically(self.path / f"{name}.png", buffer.getvalue(), mode=0o600)
+        io.write_atomically(self.path / f"{name}.png", buffer.getvalue(), mode=0o600)
 
     def contact_sheets(self) -> list[Path]:
         """The contact sheets by round."""

@@ -27,11 +27,11 @@ def test_a_mechanism_runs_with_its_own_options() -> None:
     same = vpdr.run(vpdr.load_config("paper", *SMALL, "mechanism.kind=igpp"))
     config = vpdr.load_config("paper", *SMALL, "mechanism.kind=dummy", "mechanism.dummy.factor=1")
     record = vpdr.run(config)
-    assert record["plan"]["mechanism"]["kind"] == "dummy"
-    assert record["final"] == same["final"]
+    assert record.plan["mechanism"]["kind"] == "dummy"
+    assert record.final == same.final
     other = vpdr.run(vpdr.load_config("paper", *SMALL, "mechanism.kind=dummy", "mechanism.dummy.factor=9"))
-    assert other["rounds"][-1]["clients"] != record["rounds"][-1]["clients"]
-    assert other["privacy"]["level"] == "conditional"
+    assert other.rounds[-1].clients != record.rounds[-1].clients
+    assert other.privacy.level == "conditional"
 
 
 def test_a_mechanism_calibrates(monkeypatch, capsys) -> None:
@@ -52,15 +52,15 @@ def test_a_mechanism_is_audited(monkeypatch, capsys) -> None:
 def test_a_framework_runs_with_its_own_options() -> None:
     config = vpdr.load_config("paper", *SMALL, "framework.kind=dummy", "framework.dummy.push=2")
     same = vpdr.load_config("paper", *SMALL, "framework.kind=fedproto")
-    assert vpdr.run(config)["final"] == vpdr.run(same)["final"]
+    assert vpdr.run(config).final == vpdr.run(same).final
     with pytest.raises(vpdr.InvalidInput, match="pusch"):
         vpdr.load_config("paper", *SMALL, "framework.kind=dummy", "framework.dummy.pusch=2")
 
 
 def test_a_regulariser_runs_with_its_own_options() -> None:
     config = vpdr.load_config("paper", *SMALL, "regulariser.kind=dummy", "regulariser.dummy.penalty=0.25")
-    client = next(iter(vpdr.run(config)["rounds"][0]["clients"].values()))
-    assert client["losses"]["guide"] == pytest.approx(0.25)
+    client = next(iter(vpdr.run(config).rounds[0].clients.values()))
+    assert client.losses["guide"] == pytest.approx(0.25)
     with pytest.raises(vpdr.InvalidInput, match=r"unknown setting in \[regulariser\.dummy\]: 'penalti'"):
         vpdr.load_config("paper", *SMALL, "regulariser.kind=dummy", "regulariser.dummy.penalti=0.25")
 
@@ -68,7 +68,7 @@ def test_a_regulariser_runs_with_its_own_options() -> None:
 def test_a_summariser_runs() -> None:
     record = vpdr.run(vpdr.load_config("paper", *SMALL, "release.summariser=dummy"))
     same = vpdr.run(vpdr.load_config("paper", *SMALL, "release.summariser=means"))
-    assert record["final"] == same["final"]
+    assert record.final == same.final
 
 
 def test_a_benchmark_and_a_backbone_run(tmp_path, monkeypatch) -> None:
@@ -84,7 +84,7 @@ def test_a_benchmark_and_a_backbone_run(tmp_path, monkeypatch) -> None:
         "run.rounds=1",
     )
     record = vpdr.run(config)
-    assert record["clients"] == ["grey"]
+    assert record.clients == ("grey",)
 
 
 def test_an_entry_point_registers_a_plug_in(monkeypatch) -> None:

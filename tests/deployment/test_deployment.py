@@ -44,7 +44,7 @@ def test_a_deployment_gives_the_numbers_of_vpdr_run_and_keeps_strangers_out(tmp_
         deployment.submit(ServerConfig(clients=2, minimum=2, round_timeout=PATIENCE))
         record = deployment.wait_for_result(2 * PATIENCE)
         assert deployment.processes.running[name].wait(60) != 0
-    assert record["clients"] == ["client-000", "client-001"]
+    assert record.clients == ("client-000", "client-001")
     assert not (stranger / "ledger.json").exists()
     run_federation(config, tmp_path / "run")
     assert without_exchange(record) == without_exchange(read_record(tmp_path / "run" / "record.json"))
@@ -64,15 +64,15 @@ def test_a_node_is_killed_in_mid_round_and_comes_back_with_its_ledger(tmp_path: 
         time.sleep(5)  # the SuperLink has just dropped it, so it may connect again
         deployment.start_node(2)
         record = deployment.wait_for_result(4 * PATIENCE)
-    messages = record["exchange"]["messages"]
+    messages = record.exchange.messages
     assert messages[1]["missing"] == {"client-002": "failed: node unavailable"}
     assert not messages[-1]["missing"]
-    rounds = [entry["round"] for entry in record["ledgers"]["client-002"]["entries"]]
+    rounds = [entry["round"] for entry in record.ledgers["client-002"]["entries"]]
     assert rounds[0] == 1
     assert 2 <= len(rounds) < 6
     assert num_charges(deployment.node_dirs[2]) >= max(before, len(rounds))
     assert all(num_charges(deployment.node_dirs[part]) == 6 for part in (0, 1, 3))
-    assert record["rounds"][-1]["clients"]["client-002"]["present"]
+    assert record.rounds[-1].clients["client-002"].present
 
 
 def test_a_server_that_is_killed_goes_on_at_the_open_round(tmp_path: Path) -> None:

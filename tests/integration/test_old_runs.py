@@ -10,6 +10,7 @@ import vpdr
 from tests.integration.test_unchanged_records import STORED, machine, without_clocks
 from vpdr.cli import main
 from vpdr.config import load_experiment
+from vpdr.io import json_bytes
 
 OLD = Path(__file__).with_name("version_0_1")
 
@@ -27,8 +28,8 @@ def test_a_stopped_run_goes_on_to_the_same_record(tmp_path) -> None:
     config = load_experiment(str(tmp_path / "run" / "plan.toml")).method_configs[0].config
     record = vpdr.run(config, tmp_path / "run", resume=True)
     finished = json.loads((OLD / "finished" / "record.json").read_text())
-    assert record["identity"] == finished["identity"]
-    content = json.loads(json.dumps(record))
+    assert record.identity == finished["identity"]
+    content = json.loads(json_bytes(record))
     assert content["privacy"] == finished["privacy"]
     assert content["ledgers"] == finished["ledgers"]
     if machine() == json.loads(STORED.read_text())["machine"]:  # elsewhere sums are rounded otherwise
@@ -38,7 +39,7 @@ def test_a_stopped_run_goes_on_to_the_same_record(tmp_path) -> None:
 @pytest.mark.slow  # the audit replays training in both worlds
 def test_a_finished_run_is_read_attacked_and_audited(tmp_path) -> None:
     shutil.copytree(OLD / "finished", tmp_path / "run")
-    assert list(vpdr.attack(tmp_path / "run")["attacks"]) == ["mia"]
+    assert list(vpdr.attack(tmp_path / "run").attacks) == ["mia"]
     result = vpdr.audit(tmp_path / "run", vpdr.AuditConfig(trials=60))
     assert result.claim.releases == 3
 

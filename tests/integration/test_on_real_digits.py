@@ -24,7 +24,7 @@ def accuracy(runs_dir: Path, *settings: str, seed: int = 0) -> float:
     options = ExperimentOptions(settings=(*base, f"run.seed={seed}", *settings))
     config = load_experiment("paper", options).method_configs[0].config
     record = run_federation(config, runs_dir / config.config_hash, resume=True).record
-    return record["final"]["all"]["framework"]["average"]
+    return record.final["all"]["framework"].average
 
 
 @pytest.fixture(scope="session")

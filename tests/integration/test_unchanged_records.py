@@ -9,6 +9,7 @@ After an intended change of results: `python -m tests.integration.test_unchanged
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,16 @@ def compute(case: str) -> dict[str, Any]:
     federation = build(config)
     rounds = simulate(federation).round_records
     record = finished_record(config, rounds, [client.ledger for client in federation.clients], 0.0)
-    content = {key: without_clocks(record[key]) for key in ("identity", "rounds", "final", "privacy", "ledgers")}
+    fields = asdict(record)
+    content = {key: without_clocks(fields[key]) for key in ("identity", "rounds", "final", "privacy", "ledgers")}
     text = json.dumps(content, sort_keys=True)
-    return {"digest": hashlib.sha256(text.encode()).hexdigest(), "accuracy": record["final"]["own"]["head"]["average"]}
+    return {"digest": hashlib.sha256(text.encode()).hexdigest(), "accuracy": record.final["own"]["head"].average}
 
 
 def without_clocks(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_clocks(inner) for key, inner in value.items() if key != "seconds"}
-    return [without_clocks(inner) for inner in value] if isinstance(value, list) else value
+    return [without_clocks(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 @pytest.mark.parametrize("case", CASES)

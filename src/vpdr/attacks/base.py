@@ -21,6 +21,7 @@ from vpdr.types import Float, ProgressCallback, Tensor, no_progress
 from vpdr.validation import InvalidInput, at_least, one_of
 
 InputFeatureMap = Callable[[Tensor], Tensor]  # inputs to features, differentiable
+CheckpointState = Mapping[str, Any]  # tensors and plain data
 
 _MAX_PIXEL = 255.0  # backbones take images from 0 to 255
 _BLOCK_LAYERS = {"expand_conv": "bn0", "depthwise_conv": "bn1", "project_conv": "bn2"}
@@ -194,7 +195,7 @@ class AttackConfig:
         """Whether a round, counted from 1, is attacked."""
         return not self.rounds or round in self.rounds
 
-    def to_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, object]:
         """As plain data, without device and workers, which do not change the results."""
         return {
             "kinds": list(self.kinds),
@@ -241,11 +242,11 @@ class Attack(Protocol):
     def observe(self, round_uploads: federation.RoundUploads) -> None:
         """Attack the uploads of one round."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> CheckpointState:
         """The state for a checkpoint, as tensors and plain data."""
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: CheckpointState) -> None:
         """Continue from a checkpoint."""
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> records.AttackResult:
         """The results for the record."""

@@ -8,17 +8,18 @@ value for reconstructions that are assigned to classes at random.
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import torch
 
-from vpdr.attacks.base import AttackContext, InputFeatureMap, InputSpace, adversary_feature_map
+from vpdr.attacks.base import AttackContext, CheckpointState, InputFeatureMap, InputSpace, adversary_feature_map
 from vpdr.client import Client
 from vpdr.federation import RoundUploads
+from vpdr.io import from_json
 from vpdr.prototypes import ClassMeans
+from vpdr.records import AttackedRound, AttackMetric, AttackResult
 from vpdr.types import Features, Float, Int, Prototypes, Tensor
 from vpdr.validation import at_least, positive
 
@@ -128,7 +129,7 @@ class FeatureInversionAttack:
         self.inversion_config = InversionConfig(steps=context.config.steps)
         # one worker per core; an accelerator takes one batch after the other
         self.workers = 1 if self.config.device != "cpu" else self.config.workers or len(os.sched_getaffinity(0))
-        self.round_results: list[dict[str, Any]] = []
+        self.round_results: list[AttackedRound] = []
         self.seconds = 0.0
         self._spaces: dict[str, InputSpace] = {}
         self._estimate_logged = False
@@ -165,7 +166,7 @@ class FeatureInversionAttack:
             for metric in INVERSION_METRICS
         }
         self.round_results.append(
-            {"round": round, "targets": len(steps), "steps": float(steps.mean()), "mean": mean, "clients": metrics}
+            AttackedRound(round=round, targets=len(steps), steps=float(steps.mean()), mean=mean, clients=metrics)
         )
         self.seconds += time.perf_counter() - begin
 
@@ -238,23 +239,24 @@ class FeatureInversionAttack:
         true_features = Features(client.released_features(train), train.labels)
         return evaluate_reconstructions(targets, views[0], views[1], true_features)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"rounds": self.round_results, "seconds": self.seconds}
+    def state_dict(self) -> CheckpointState:
+        return {"rounds": [asdict(each) for each in self.round_results], "seconds": self.seconds}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: CheckpointState) -> None:
         """Restore the results; nothing else is carried from round to round."""
-        self.round_results, self.seconds = list(state["rounds"]), float(state["seconds"])
+        self.round_results = [from_json(AttackedRound, each, "an attacked round") for each in state["rounds"]]
+        self.seconds = float(state["seconds"])
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> AttackResult:
         """Mean and standard deviation over rounds, beside the values of randomly assigned reconstructions."""
-        return {
-            "phi": self.config.adversary_encoder,
-            "space": "pictures" if any(s.contains_images for s in self._spaces.values()) else "embeddings",
-            "steps": self.inversion_config.steps,
-            "rounds": self.round_results,
-            "summary": summarise_inversion(self.round_results) if self.round_results else {},
-            "seconds": self.seconds,
-        }
+        return AttackResult(
+            phi=self.config.adversary_encoder,
+            space="pictures" if any(s.contains_images for s in self._spaces.values()) else "embeddings",
+            steps=self.inversion_config.steps,
+            rounds=tuple(self.round_results),
+            summary=summarise_inversion(self.round_results) if self.round_results else {},
+            seconds=self.seconds,
+        )
 
 
 def one_prototype_per_class(prototypes: Prototypes) -> Prototypes:
@@ -340,14 +342,14 @@ def pooled_frechet(reconstructed: Float[Tensor, "p d"], real: Float[Tensor, "n d
     return frechet_distance((mean1, covariance1 + ridge), (mean2, covariance2 + ridge))
 
 
-def summarise_inversion(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def summarise_inversion(rounds: Sequence[AttackedRound]) -> dict[str, AttackMetric]:
     """Mean and standard deviation (ddof 0) over rounds, the null value, and the difference."""
     summary = {}
     for metric in INVERSION_METRICS:
-        values = [each["mean"][metric]["value"] for each in rounds]
-        mean, null = _finite_mean(values), _finite_mean([each["mean"][metric]["null"] for each in rounds])
+        values = [each.mean[metric]["value"] for each in rounds]
+        mean, null = _finite_mean(values), _finite_mean([each.mean[metric]["null"] for each in rounds])
         variance = _finite_mean([(value - mean) ** 2 for value in values])
-        summary[metric] = {"mean": mean, "std": math.sqrt(variance), "null": null, "corrected": mean - null}
+        summary[metric] = AttackMetric(mean=mean, std=math.sqrt(variance), null=null, corrected=mean - null)
     return summary
 
 

@@ -9,14 +9,14 @@ distribution under permuted memberships, which is what an attack without any inf
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from vpdr.attacks.base import AttackContext
+from vpdr.attacks.base import AttackContext, CheckpointState
 from vpdr.client import Client, Samples, Shard
 from vpdr.federation import RoundUploads
+from vpdr.records import AttackedRound, AttackMetric, AttackResult, StrongerAdversary
 from vpdr.rng import Streams
 from vpdr.types import Bool, Float, Float64, Int, Prototypes, Tensor
 
@@ -274,7 +274,7 @@ class MembershipAttack:
         self.config, self.streams = context.config, context.streams.fork("mia")
         self.targets: dict[str, _TargetClient | None] = {}
         self.seconds = 0.0
-        self._saved_state: Mapping[str, Any] = {}
+        self._saved_state: CheckpointState = {}
 
     def observe(self, round_uploads: RoundUploads) -> None:
         begin = time.perf_counter()
@@ -325,7 +325,7 @@ class MembershipAttack:
         target.is_new.append(target.last_vectors is None or not torch.equal(target.last_vectors, upload.vectors))
         target.last_vectors = upload.vectors
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> CheckpointState:
         targets = {
             name: {
                 "rounds": target.rounds,
@@ -339,11 +339,11 @@ class MembershipAttack:
         }
         return {"seconds": self.seconds, "targets": {**self._saved_state, **targets}}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: CheckpointState) -> None:
         """Restore the scores; candidates and permutations are drawn again from the same streams."""
         self.seconds, self._saved_state = float(state["seconds"]), state["targets"]
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> AttackResult:
         begin = time.perf_counter()
         scores = {
             name: MembershipScores(
@@ -356,9 +356,8 @@ class MembershipAttack:
             for name, target in self.targets.items()
             if target is not None and target.rounds
         }
-        metrics = membership_result(scores)
-        seconds = self.seconds + time.perf_counter() - begin
-        return {"phi": self.config.adversary_encoder, **metrics, "seconds": seconds}
+        result = membership_result(scores, self.config.adversary_encoder)
+        return replace(result, seconds=self.seconds + time.perf_counter() - begin)
 
 
 def adversary_features(client: Client, samples: Samples, adversary_encoder: str) -> Float[Tensor, "n d"]:
@@ -543,8 +542,8 @@ def compute_adversary_metrics(
     return metrics
 
 
-def membership_result(scores_by_client: Mapping[str, MembershipScores]) -> dict[str, Any]:
-    """All metrics of all adversaries, for the record.
+def membership_result(scores_by_client: Mapping[str, MembershipScores], adversary_encoder: str) -> AttackResult:
+    """All metrics of all adversaries, for the record; its time is not measured here.
 
     The rounds have the true metrics, of each client and as means. `likelihood` is not pooled.
     """
@@ -561,11 +560,11 @@ def membership_result(scores_by_client: Mapping[str, MembershipScores]) -> dict[
     too_few = sum(count < MIN_NON_MEMBERS for count in non_members)
     note = f"fewer than {MIN_NON_MEMBERS} non-members in {too_few} of {len(non_members)} classes: meaningless there"
     adversaries = {
-        name: {
-            "summary": summarise_membership(each.macro, note if too_few else None),
-            "pooled": summarise_membership(each.pooled, None) if each.pooled else {},
-            "roc": torch.stack(each.roc_curves).mean(0).tolist(),
-        }
+        name: StrongerAdversary(
+            summary=summarise_membership(each.macro, note if too_few else None),
+            pooled=summarise_membership(each.pooled, None) if each.pooled else {},
+            roc=tuple(torch.stack(each.roc_curves).mean(0).tolist()),
+        )
         for name, each in metrics.items()
     }
     rounds = []
@@ -573,29 +572,33 @@ def membership_result(scores_by_client: Mapping[str, MembershipScores]) -> dict[
         clients = [name for name, scores in scores_by_client.items() if round in scores.rounds]
         of_round = {name: metrics[name].macro[round] for name in ADVERSARIES if name in metrics}
         rounds.append(
-            {
-                "round": round,
-                "mean": {name: _metrics_to_dict(torch.stack(values).mean(0)[0]) for name, values in of_round.items()},
-                "clients": {
+            AttackedRound(
+                round=round,
+                mean={name: _metrics_to_dict(torch.stack(values).mean(0)[0]) for name, values in of_round.items()},
+                clients={
                     client: {name: _metrics_to_dict(values[index][0]) for name, values in of_round.items()}
                     for index, client in enumerate(clients)
                 },
-            }
+            )
         )
-    distance = adversaries.pop("distance", {"summary": {}, "pooled": {}, "roc": []})
-    return {
-        "rounds": rounds,
-        **distance,
-        "stronger": adversaries,
-        "non_members": {"smallest": min(non_members, default=0), "classes": len(non_members), "too_few": too_few},
-    }
+    distance = adversaries.pop("distance", StrongerAdversary(summary={}, pooled={}, roc=()))
+    return AttackResult(
+        phi=adversary_encoder,
+        rounds=tuple(rounds),
+        summary=distance.summary,
+        pooled=distance.pooled,
+        roc=distance.roc,
+        stronger=adversaries,
+        non_members={"smallest": min(non_members, default=0), "classes": len(non_members), "too_few": too_few},
+        seconds=0.0,
+    )
 
 
 def _metrics_to_dict(values: Float[Tensor, "5"]) -> dict[str, float]:
     return dict(zip(MEMBERSHIP_METRICS, values.tolist(), strict=True))
 
 
-def summarise_membership(metrics_by_round: Mapping[int, list[Tensor]], note: str | None) -> dict[str, Any]:
+def summarise_membership(metrics_by_round: Mapping[int, list[Tensor]], note: str | None) -> dict[str, AttackMetric]:
     """For every metric: mean and std over rounds, null value, and the difference with its 95 % interval.
 
     The interval has the width of the null distribution: without a leak it covers 0 in 19 of 20 runs.
@@ -603,18 +606,17 @@ def summarise_membership(metrics_by_round: Mapping[int, list[Tensor]], note: str
     table = torch.stack([torch.stack(clients).mean(0) for clients in metrics_by_round.values()])
     means, stds = table.mean(0), table[:, 0].std(0, correction=0)
     nulls, null_stds = means[1:].mean(0), means[1:].std(0)
-    summary: dict[str, Any] = {}
+    summary = {}
     for column, metric in enumerate(MEMBERSHIP_METRICS):
         mean, null = float(means[0, column]), float(nulls[column])
         half_width = T_95 * float(null_stds[column]) * math.sqrt(1 + 1 / (len(means) - 1))
-        summary[metric] = {
-            "mean": mean,
-            "std": float(stds[column]),
-            "null": null,
-            "corrected": mean - null,
-            "low": mean - null - half_width,
-            "high": mean - null + half_width,
-        }
-        if note is not None and metric.startswith("tpr"):
-            summary[metric]["note"] = note
+        summary[metric] = AttackMetric(
+            mean=mean,
+            std=float(stds[column]),
+            null=null,
+            corrected=mean - null,
+            low=mean - null - half_width,
+            high=mean - null + half_width,
+            note=note if metric.startswith("tpr") else None,
+        )
     return summary

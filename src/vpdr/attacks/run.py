@@ -3,7 +3,7 @@
 A finished run is attacked by the same training again, with the uploads that the server saw.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from vpdr.attacks import base, inversion, membership
 from vpdr.client import Client
 from vpdr.config import RunConfig
 from vpdr.federation import Callbacks, Federation, RoundUploads, build, simulate
-from vpdr.records import ReconstructionStore, RunDir, UploadStore
+from vpdr.records import AttackResult, ReconstructionStore, RunDir, RunRecord, UploadStore
 from vpdr.types import ProgressCallback, Prototypes
 from vpdr.validation import InvalidInput, check_known, one_of
 
@@ -84,11 +84,11 @@ class AttackRunner:
             for attack in self.attacks.values():
                 attack.observe(round_uploads)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> base.CheckpointState:
         states = {kind: attack.state_dict() for kind, attack in self.attacks.items()}
         return {"attacks": {"order": self.config.to_data(), "attacks": states}}
 
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+    def load_state_dict(self, saved: base.CheckpointState) -> None:
         """Continue from a checkpoint; raises InvalidInput if it was written with other attacks or options."""
         if "attacks" not in saved:
             raise InvalidInput(
@@ -103,8 +103,8 @@ class AttackRunner:
         for kind, attack in self.attacks.items():
             attack.load_state_dict(state["attacks"][kind])
 
-    def result(self) -> dict[str, Any]:
-        return {"attacks": {kind: attack.result() for kind, attack in self.attacks.items()}}
+    def add_result(self, record: RunRecord) -> RunRecord:
+        return replace(record, attacks={kind: attack.result() for kind, attack in self.attacks.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +117,18 @@ class AttackFactory:
     def __call__(self, federation: Federation, run_dir: RunDir) -> AttackRunner:
         return AttackRunner(self.attack_config, federation, self.callbacks, run_dir.path)
 
-    def is_complete(self, record: Mapping[str, Any]) -> bool:
-        return set(self.attack_config.kinds) <= set(record.get("attacks", {}))
+    def is_complete(self, record: RunRecord) -> bool:
+        return set(self.attack_config.kinds) <= set(record.attacks or {})
 
-    def complete(
-        self, record: dict[str, Any], config: RunConfig, run_dir: RunDir, progress: ProgressCallback
-    ) -> dict[str, Any]:
+    def complete(self, record: RunRecord, config: RunConfig, run_dir: RunDir, progress: ProgressCallback) -> RunRecord:
         """Run the attacks that the record of a finished run lacks, and save the record with their results."""
         if self.is_complete(record):
             return record
-        done = record.get("attacks", {})
+        done = record.attacks or {}
         missing = tuple(kind for kind in self.attack_config.kinds if kind not in done)
         attack_config = replace(self.attack_config, kinds=missing)
         results = attack_finished_run(config, run_dir.path, attack_config, progress, self.callbacks)
-        record = {**record, "attacks": {**done, **results}}
+        record = replace(record, attacks={**done, **results})
         run_dir.save_record(record)
         return record
 
@@ -141,7 +139,7 @@ def attack_finished_run(
     attack_config: base.AttackConfig,
     progress: ProgressCallback,
     callbacks: base.AttackCallbacks,
-) -> dict[str, Any]:
+) -> dict[str, AttackResult]:
     """Attack a finished run: the result of each attack by its kind.
 
     Raises InvalidInput if the run cannot be repeated, or repeating it gives other uploads.

@@ -85,7 +85,7 @@ class AuditTarget:
         streams = Streams(config.run.seed).fork("audit")
         return cls(run_config=config, client=client, releases=releases or config.releases, streams=streams)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         config, release_config = self.run_config, self.client.release_config
         return {
             "mechanism": config.mechanism.kind,

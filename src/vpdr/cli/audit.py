@@ -12,7 +12,8 @@ from vpdr import api, audits
 from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli import output
 from vpdr.config.rules import encoder_setting
-from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, Adjacency, EncoderKind, declared_encoder
+from vpdr.privacy.guarantee import DECLARABLE_ENCODERS, Adjacency, declared_encoder
+from vpdr.records import AttackResult
 from vpdr.report import format as fmt
 from vpdr.report import tables
 from vpdr.validation import InvalidInput, check_known
@@ -47,13 +48,13 @@ def attack(
         callbacks = AttackCallbacks(on_message=progress.print_line, progress=progress.update)
         content = api.attack(run, config, progress=progress.update, callbacks=callbacks)
     if as_json:
-        output.print_json({**content, "out": str(run)})
+        output.print_json(content, out=str(run))
     elif show:
-        print_attacks(content["attacks"])
+        print_attacks(content.attacks)
         output.console.print(f"results: {run / 'attacks.json'}   report: {run / 'report.html'}")
 
 
-def print_attacks(attacks: Mapping[str, Any]) -> None:
+def print_attacks(attacks: Mapping[str, AttackResult]) -> None:
     """Print one table per attack: mean and spread over rounds, chance, and the difference to chance."""
     for kind, result in attacks.items():
         output.console.print(tables.short_attack_table(kind, result).to_text(output.console.width))
@@ -133,11 +134,11 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
         progress=ProgressPrinter(show=not as_json).update,
     )
     result = audits.audit(request.target, request.claim, config)
-    description = {**request.target.describe(), "server": server, "seed": seed}
     if as_json:
+        description = {**request.target.describe(), "server": server, "seed": seed}
         output.print_json({"audited": description, **result.to_data()})
     else:
-        _print_result(result, description)
+        _print_result(result, request.target, server)
     if result.refuted:
         raise typer.Exit(1)
 
@@ -163,14 +164,13 @@ class ProgressPrinter:
             sys.stderr.write(f"{phase}: {total}, about {remaining:.0f} s\n")
 
 
-def _print_result(result: audits.AuditResult, description: dict[str, Any]) -> None:
-    claim = result.claim
+def _print_result(result: audits.AuditResult, target: audits.AuditTarget, server: str) -> None:
+    claim, release = result.claim, target.client.release_config
     independent = "" if result.depends_on_server else " (no release depends on what it says)"
-    encoder = encoder_setting(EncoderKind(description["encoder"]))
     output.console.print(
-        f"audit of {description['mechanism']} on {description['summariser']}, "
-        f"{encoder} encoder, {claim.adjacency}, {claim.releases} releases, "
-        f"{description['server']} server{independent}"
+        f"audit of {target.run_config.mechanism.kind} on {type(release.summariser).__name__}, "
+        f"{encoder_setting(release.encoder_kind)} encoder, {claim.adjacency}, {claim.releases} releases, "
+        f"{server} server{independent}"
     )
     claimed = "nothing finite"
     if claim.is_finite:

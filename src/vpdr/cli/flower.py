@@ -1,9 +1,8 @@
 """`vpdr flower`: runs over Flower: an app, a simulation, or a deployment on this machine."""
 
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,6 +11,7 @@ from vpdr.cli.run import print_run
 from vpdr.config import RunConfig
 from vpdr.federation import load_clients
 from vpdr.flower import deployment, server_app
+from vpdr.records import RunRecord
 from vpdr.report.html import write_run_report
 from vpdr.rng import Streams
 from vpdr.types import no_progress
@@ -140,10 +140,11 @@ def _require_flower() -> None:
     deployment.go_offline()
 
 
-def _print_result(record: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
+def _print_result(record: RunRecord, out: Path, *, as_json: bool) -> None:
     if as_json:
-        output.print_json({**record, "out": str(out)})
+        output.print_json(record, out=str(out))
         return
     print_run(record, out)
-    exchange = record["exchange"]
-    output.console.print(f"messages without an answer: {exchange['missing']}, dropped: {exchange['dropped']}")
+    if record.exchange is not None:
+        missing, dropped = record.exchange.missing, record.exchange.dropped
+        output.console.print(f"messages without an answer: {missing}, dropped: {dropped}")

@@ -6,7 +6,6 @@ Progress classes only display numbers that they are given: they load no data and
 import os
 import sys
 import time
-from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import typer
@@ -15,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from vpdr.federation import run
 from vpdr.federation.rounds import RunState
-from vpdr.io import json_bytes
+from vpdr.io import json_bytes, json_safe
 
 DEFAULT_WIDTH = 130  # characters per line if neither a terminal nor COLUMNS gives a width
 SECONDS_BETWEEN_LINES = 10.0  # between two lines of progress in a pipe or a log
@@ -46,9 +45,9 @@ _WIDTH_IS_KNOWN = sys.stdout.isatty() or "COLUMNS" in os.environ
 console = PipeSafeConsole(soft_wrap=True, highlight=False, width=None if _WIDTH_IS_KNOWN else DEFAULT_WIDTH)
 
 
-def print_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object, formatted as in the files."""
-    sys.stdout.write(json_bytes(content).decode())
+def print_json(content: object, **more: object) -> None:
+    """Print one JSON object, formatted as in the files, with further entries at its end."""
+    sys.stdout.write(json_bytes({**json_safe(content), **more}).decode())
 
 
 class ProgressBars:

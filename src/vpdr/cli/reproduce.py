@@ -2,10 +2,9 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,7 +21,6 @@ from vpdr.reproduce.run import ExecutionOptions
 from vpdr.validation import InvalidInput
 
 DEFAULT_OUT = Path("runs") / "reproduce"
-StudySummary = Mapping[str, Any]  # the content of ID.json
 
 
 def reproduce(  # noqa: PLR0913 - one parameter per option of the command
@@ -101,7 +99,7 @@ def reproduce(  # noqa: PLR0913 - one parameter per option of the command
         result = run_reproduction(reproduction, execution)
     if result.summary is not None and as_json:
         failures = [_failure_data(each) for each in result.failures]
-        output.print_json({**result.summary, "out": str(reproduction.output_dir), "failed": failures})
+        output.print_json(result.summary, out=str(reproduction.output_dir), failed=failures)
     elif result.summary is not None and not quiet:
         print_study_summary(result.summary, reproduction.output_dir)
     _report_failures(reproduction, result)
@@ -123,7 +121,7 @@ def _print_ids(*, as_json: bool) -> None:
     )
 
 
-def _failure_data(result: JobResult) -> dict[str, Any]:
+def _failure_data(result: JobResult) -> dict[str, object]:
     job = result.job
     names = {"dataset": job.scenario, "method": job.method, "seed": job.config.run.seed}
     return {"run": job.config.config_hash, **names, "why": result.error, "folder": str(job.out)}
@@ -163,7 +161,7 @@ class StudyProgress(output.ProgressBars):
         if result.record is None:
             return
         self._done += 1
-        label, seconds = run_label(self._study, result.job), result.record["wall_seconds"]
+        label, seconds = run_label(self._study, result.job), result.record.wall_seconds
         self._write_plain_line(f"{self._done} of {self._runs} runs: {label}, {seconds:.1f} s")
         self.update("runs", self._done, self._runs, f"runs ({result.job.scenario} {result.job.method})")
 
@@ -183,20 +181,20 @@ def failure_text(study: studies.Study, result: JobResult) -> str:
     return f"{run_label(study, result.job)}: {result.error}{see}"
 
 
-def print_study_summary(summary: StudySummary, directory: Path) -> None:
+def print_study_summary(summary: summaries.StudySummary, directory: Path) -> None:
     """Print the rows that have numbers beside those of the paper, what is missing, and where the page is."""
-    metric, rows = summary["metric"], []
-    for line in summary["lines"]:
-        if metric not in line["metrics"]:
+    metric, rows = summary.metric, []
+    for line in summary.lines:
+        if metric not in line.metrics:
             continue
-        substituted = summary["smoke"] and not summary["datasets"][line["dataset"]]["given"]
+        substituted = summary.smoke and not summary.datasets[line.dataset].given
         rows.append(
             [
-                f"{line['dataset']} (embedded digits)" if substituted else line["dataset"],
+                f"{line.dataset} (embedded digits)" if substituted else line.dataset,
                 summaries.framework_label(summary, line),
-                summaries.method_label(line["method"]),
-                ", ".join(line["points"]),
-                "" if line["radius"] is None else f"{line['radius']:g}",
+                summaries.method_label(line.method),
+                ", ".join(line.points),
+                "" if line.radius is None else f"{line.radius:g}",
                 *summaries.comparison_cells(summary, line),
             ]
         )
@@ -205,7 +203,7 @@ def print_study_summary(summary: StudySummary, directory: Path) -> None:
     output.console.print(table.to_text(output.console.width))
     for reason, missing in pages.missing_rows_by_reason(summary).items():
         output.console.print(f"{missing} rows: {reason}")
-    page, data = directory / f"{summary['id']}.md", directory / f"{summary['id']}.json"
+    page, data = directory / f"{summary.id}.md", directory / f"{summary.id}.json"
     output.console.print(f"page: {page}   summary: {data}")
 
 

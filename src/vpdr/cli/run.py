@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -15,8 +14,10 @@ from vpdr.attacks import AttackCallbacks, parse_attack_config
 from vpdr.cli import audit, output
 from vpdr.config import Experiment, ExperimentOptions, load_experiment
 from vpdr.federation.run import RunOptions
+from vpdr.records import RunRecord
 from vpdr.report import format as fmt
 from vpdr.report import tables
+from vpdr.report.stats import ComparisonSummary
 from vpdr.validation import InvalidInput
 
 
@@ -85,7 +86,7 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     experiment = load_experiment(source, options)
     directory = results_dir(out, experiment, resume=resume)
     show = not quiet and not as_json
-    result: Mapping[str, Any] | None
+    result: RunRecord | ComparisonSummary | None
     if experiment.is_single_run:
         config = experiment.method_configs[0].with_seed(experiment.seeds[0])
         with Interrupt() as interrupt, output.RunProgress(config.run.rounds, show=show) as rounds:
@@ -121,11 +122,11 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
         sys.stderr.write(f"stopped after {finished}; {again}\n")
         raise typer.Exit(130)
     if as_json:
-        output.print_json({**result, "out": str(directory)})
-    elif show and experiment.is_single_run:
+        output.print_json(result, out=str(directory))
+    elif show and isinstance(result, RunRecord):
         print_run(result, directory)
-        audit.print_attacks(result.get("attacks", {}))
-    elif show:
+        audit.print_attacks(result.attacks or {})
+    elif show and isinstance(result, ComparisonSummary):
         print_comparison(result, directory)
 
 
@@ -163,28 +164,27 @@ def results_dir(out: Path | None, experiment: Experiment, *, resume: bool) -> Pa
     return free
 
 
-def print_run(record: Mapping[str, Any], directory: Path) -> None:
+def print_run(record: RunRecord, directory: Path) -> None:
     """Print the final accuracies of every client, their average and spread, and the privacy statement."""
     output.console.print(tables.short_accuracy_table(record).to_text(output.console.width))
-    privacy = record["privacy"]
-    output.console.print(f"privacy: {privacy['sentence']}")
-    for caveat in privacy["not_covered"]:
+    output.console.print(f"privacy: {record.privacy.sentence}")
+    for caveat in record.privacy.not_covered:
         output.console.print(f"  - {caveat}")
     output.console.print(f"record: {directory / 'record.json'}   report: {directory / 'report.html'}")
 
 
-def print_comparison(summary: Mapping[str, Any], directory: Path) -> None:
+def print_comparison(summary: ComparisonSummary, directory: Path) -> None:
     """Print one table per setting that fits the terminal, and where the full tables are."""
-    for name, setting in summary["settings"].items():
-        table = tables.short_comparison_table(setting, summary["baseline"], title=name)
+    for name, setting in summary.settings.items():
+        table = tables.short_comparison_table(setting, summary.baseline, title=name)
         output.console.print(table.to_text(output.console.width))
         shown = table.fit_to_width(output.console.width).labels
         if omitted := [label for label in table.labels if label not in shown]:
             output.console.print(f"not shown: {', '.join(omitted)} (the report has all)")
         output.console.print()
-    output.console.print(f"seeds {fmt.seeds_text(summary['seeds'])}, ± half of a 95 % t-interval over seeds")
+    output.console.print(f"seeds {fmt.seeds_text(summary.seeds)}, ± half of a 95 % t-interval over seeds")
     output.console.print("accuracies in %, on all classes except in the column own; differences in points")
-    statements = [each["privacy"] for s in summary["settings"].values() for each in s["methods"].values()]
-    if any(privacy["noise"] == "seeded" for privacy in statements):
+    methods = [each for setting in summary.settings.values() for each in setting.methods.values()]
+    if any(each.privacy.noise == "seeded" for each in methods):
         output.console.print("noise comes from the seed: guarantees are those of the same run with secret noise")
     output.console.print(f"summary: {directory / 'summary.json'}   report: {directory / 'report.html'}")

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from vpdr.client import Client, evaluate_client
 from vpdr.federation.builder import Federation
 from vpdr.frameworks import FrameworkState
+from vpdr.records import ClientRound, RoundRecord
 from vpdr.types import Prototypes
 
 
@@ -20,7 +20,7 @@ class RunState:
 
     rounds_done: int
     server_state: FrameworkState
-    round_records: list[dict[str, Any]]
+    round_records: list[RoundRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,15 @@ def run_round(federation: Federation, state: RunState, callbacks: Callbacks) -> 
 
     measure_accuracy = federation.config.run.is_evaluation_round(round)
     measured = {
-        client.id: {
-            "present": client.id in losses,
-            "losses": losses.get(client.id, {}),
+        client.id: ClientRound(
+            present=client.id in losses,
+            losses=losses.get(client.id, {}),
             **evaluate_client(client, measure_accuracy=measure_accuracy),
-            "seconds": timers[client.id].seconds,
-        }
+            seconds=timers[client.id].seconds,
+        )
         for client in clients
     }
-    state.round_records.append({"round": round, "clients": measured, "seconds": server_timer.seconds})
+    state.round_records.append(RoundRecord(round=round, clients=measured, seconds=server_timer.seconds))
     state.rounds_done = round
 
 

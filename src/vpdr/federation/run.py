@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,8 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 from vpdr.config import Experiment, RunConfig
 from vpdr.federation.builder import Federation, build
 from vpdr.federation.rounds import Callbacks, RoundUploads, RunState, never_stop, simulate
+from vpdr.io import from_json
 from vpdr.privacy import NoiseOrigin, ledger
-from vpdr.records import RunDir, UploadStore, finished_record
+from vpdr.records import RoundRecord, RunDir, RunRecord, UploadStore, finished_record
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, format_error
 
@@ -28,14 +29,14 @@ class RunObserver(Protocol):
     def on_uploads(self, round_uploads: RoundUploads) -> None:
         """Called with each round's uploads, after they were saved and before the server sees them."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Mapping[str, Any]:
         """What it adds to a checkpoint, under keys of its own."""
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continue from a whole checkpoint; raises InvalidInput where it lacks the observer's keys."""
 
-    def result(self) -> dict[str, Any]:
-        """What it adds to the record of the finished run, under keys of its own."""
+    def add_result(self, record: RunRecord) -> RunRecord:
+        """The record of the finished run with what was observed."""
 
 
 @runtime_checkable
@@ -45,12 +46,10 @@ class ObserverFactory(Protocol):
     def __call__(self, federation: Federation, run_dir: RunDir) -> RunObserver:
         """The observer of this run."""
 
-    def is_complete(self, record: Mapping[str, Any]) -> bool:
+    def is_complete(self, record: RunRecord) -> bool:
         """Whether a record has all that the observer would have added."""
 
-    def complete(
-        self, record: dict[str, Any], config: RunConfig, run_dir: RunDir, progress: ProgressCallback
-    ) -> dict[str, Any]:
+    def complete(self, record: RunRecord, config: RunConfig, run_dir: RunDir, progress: ProgressCallback) -> RunRecord:
         """The record of a finished run with what it lacked, saved again."""
 
 
@@ -82,7 +81,7 @@ class RunOptions:
 class RunResult:
     """The record of a finished run, or None for one that was stopped and can be resumed."""
 
-    record: dict[str, Any] | None
+    record: RunRecord | None
     rounds_done: int
 
 
@@ -117,7 +116,7 @@ def run_federation(
         content: dict[str, Any] = {
             "done": state.rounds_done,
             "memory": state.server_state,
-            "rounds": state.round_records,
+            "rounds": [asdict(each) for each in state.round_records],
             "clients": {client.id: client.state_dict() for client in federation.clients},
             "wall_seconds": time.perf_counter() - begin,
         }
@@ -138,13 +137,13 @@ def run_federation(
         return RunResult(None, state.rounds_done)
     record = finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
     for observer in observers:
-        record |= observer.result()
+        record = observer.add_result(record)
     run_dir.save_ledgers(ledgers)
     run_dir.save_record(record)
     return RunResult(record, state.rounds_done)
 
 
-def _read_finished(config: RunConfig, run_dir: RunDir, options: RunOptions) -> dict[str, Any]:
+def _read_finished(config: RunConfig, run_dir: RunDir, options: RunOptions) -> RunRecord:
     record = run_dir.read_finished(config)
     for factory in options.observers:
         if not factory.is_complete(record):
@@ -165,7 +164,8 @@ def _restore(federation: Federation, saved: Mapping[str, Any], observers: Sequen
         )
     for client in federation.clients:
         client.load_state_dict(saved["clients"][client.id])
-    return RunState(int(saved["done"]), saved["memory"], list(saved["rounds"]))
+    rounds = [from_json(RoundRecord, each, "a round of the checkpoint") for each in saved["rounds"]]
+    return RunState(int(saved["done"]), saved["memory"], rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class JobResult:
     """A job and its record; None if it was stopped, or failed for the reason in `error`."""
 
     job: Job
-    record: dict[str, Any] | None
+    record: RunRecord | None
     error: str | None = None
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from vpdr.config import RunConfig
 from vpdr.flower import owner, server_app
-from vpdr.io import dump_toml, write_atomically, write_error
-from vpdr.records import read_record
+from vpdr.io import dump_toml, read_json, write_atomically, write_error
+from vpdr.records import RunRecord, read_record
 from vpdr.validation import InvalidInput, VpdrError
 
 if TYPE_CHECKING:
@@ -364,12 +364,12 @@ class Deployment:
         command = [_find_program("flwr"), "run", str(self.folder / "app"), CONNECTION]
         self.processes.start("run", [*command, "--stream", "-c", values])
 
-    def wait_for_result(self, timeout: float | None = None) -> dict[str, Any]:
+    def wait_for_result(self, timeout: float | None = None) -> RunRecord:
         """Wait for the end of the run and return its record; `ProcessFailed` with the reason if it failed."""
         self.processes.running["run"].wait(timeout)
         self.processes.discard("run")
         done_file = self.results / server_app.DONE_FILE
-        outcome = read_record(done_file) if done_file.exists() else {}
+        outcome = read_json(done_file) if done_file.exists() else {}
         if not outcome.get("ok"):
             reason = outcome.get("error") or last_lines(self.processes.read_log("run"))
             raise ProcessFailed(f"the run failed: {reason}")

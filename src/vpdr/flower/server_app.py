@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ import torch
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment, renames, rules
 from vpdr.federation import builder
 from vpdr.flower import messages, owner
-from vpdr.io import json_bytes, write_atomically
+from vpdr.io import from_json, json_bytes, write_atomically
 from vpdr.privacy.ledger import Ledger
-from vpdr.records import RunDir, finished_record
+from vpdr.records import Exchange, RoundRecord, RunDir, RunRecord, finished_record
 from vpdr.types import Float, Prototypes, Tensor
 from vpdr.validation import InvalidInput, VpdrError, coerce
 
@@ -131,7 +131,7 @@ def serve(
     server_config: ServerConfig,
     resume: bool = False,
     on_message: MessageCallback = lambda _: None,
-) -> dict[str, Any]:
+) -> RunRecord:
     """Run a configuration over a Flower grid and return its record; `on_message` gets the log of each message.
 
     Record, ledgers and checkpoint are in `out`. Too few clients or valid replies raise `NotEnoughClients`; the
@@ -157,16 +157,16 @@ def serve(
         run_dir.save_checkpoint(config, checkpoint, [])  # the ledger files are with the clients
         on_message(state.message_log[-1])
     ledgers = [state.ledger(config, name) for name in state.names]
-    record = finished_record(config, state.rounds, ledgers, wall_seconds)
-    record["exchange"] = {
-        "engine": "flower",
-        "run": state.run,
-        "messages": state.message_log,
-        "missing": sum(len(entry["missing"]) for entry in state.message_log),
-        "dropped": sum(len(entry["dropped"]) for entry in state.message_log),
-        "turned_away": sorted(pool.rejected.values()),
-        "too_late": sorted(set(pool.nodes) - set(state.names)),
-    }
+    exchange = Exchange(
+        run=state.run,
+        messages=tuple(state.message_log),
+        missing=sum(len(entry["missing"]) for entry in state.message_log),
+        dropped=sum(len(entry["dropped"]) for entry in state.message_log),
+        turned_away=tuple(sorted(pool.rejected.values())),
+        too_late=tuple(sorted(set(pool.nodes) - set(state.names))),
+    )
+    rounds = [from_json(RoundRecord, each, "a round") for each in state.rounds]
+    record = replace(finished_record(config, rounds, ledgers, wall_seconds), exchange=exchange)
     run_dir.save_ledgers(ledgers)
     run_dir.save_record(record)
     return record

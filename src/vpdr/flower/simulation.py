@@ -13,6 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from vpdr.config import RunConfig
 from vpdr.flower import client_app, owner, server_app
+from vpdr.records import RunRecord
 
 
 class InProcessGrid(Grid):
@@ -67,7 +68,7 @@ class InProcessGrid(Grid):
 
 def simulate_in_process(
     config: RunConfig, out: Path, *, resume: bool = False, on_message: server_app.MessageCallback = lambda _: None
-) -> dict[str, Any]:
+) -> RunRecord:
     """Run a configuration over Flower's messages in this process; the numbers equal those of `vpdr run`."""
     node_dirs = owner.create_simulated_nodes(config, out / "nodes")
     grid = InProcessGrid(client_app.client_app(), node_dirs)
@@ -82,14 +83,14 @@ def simulate_on_ray(
     resume: bool = False,
     on_message: server_app.MessageCallback = lambda _: None,
     cores: int = 0,
-) -> dict[str, Any]:
+) -> RunRecord:
     """As `simulate_in_process`, with Flower's simulation engine: clients run in Ray's worker processes."""
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
     node_dirs = owner.create_simulated_nodes(config, out / "nodes")
     server_config = server_app.ServerConfig(clients=len(node_dirs), minimum=len(node_dirs))
-    records: list[dict[str, Any]] = []
+    records: list[RunRecord] = []
     app = ServerApp()
 
     @app.main()

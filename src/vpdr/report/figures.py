@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from vpdr.records import AttackResult, RunRecord
 from vpdr.report import format as fmt
 from vpdr.report import stats
 
@@ -138,33 +139,37 @@ def method_styles(methods: Sequence[str], baseline: str | None) -> dict[str, Met
     return styles
 
 
-DOTTED_LINE: dict[str, Any] = {"color": TEXT_COLOUR, "linewidth": 1, "linestyle": (0, (1, 1))}
+DOTS = (0, (1, 1))  # a line style of matplotlib
 
 
 @drawing_style()
-def plot_final_accuracy(setting: Mapping[str, Any], baseline: str | None, styles: MethodStyles) -> "Figure":
+def plot_final_accuracy(setting: stats.SettingSummary, baseline: str | None, styles: MethodStyles) -> "Figure":
     """Final accuracies of all methods: mean, interval and the value of each seed."""
-    methods = setting["methods"]
+    methods = setting.methods
     panels = {
         metric: title
         for metric, title in fmt.METRIC_TITLES.items()
-        if any(metric in summary["metrics"] for summary in methods.values())
+        if any(metric in summary.metrics for summary in methods.values())
     }
     figure, grid = make_subplots(len(panels), 1, (9, 0.9 + 0.3 * len(methods)), sharey=True, sharex=True)
     for axes, (metric, title) in zip(grid[0], panels.items(), strict=True):
         for row, (method, summary) in enumerate(methods.items()):
-            if metric not in summary["metrics"]:
+            if metric not in summary.metrics:
                 continue
-            interval, style = summary["metrics"][metric], styles[method]
-            seeds = [100 * value for value in interval["values"]]
+            interval, style = summary.metrics[metric], styles[method]
+            seeds = [100 * value for value in interval.values]
             axes.plot(seeds, [row] * len(seeds), ".", color=style.colour, alpha=0.45, markersize=4)
-            if interval["low"] is not None:
-                ends = [100 * interval["low"], 100 * interval["high"]]
+            if interval.low is not None and interval.high is not None:
+                ends = [100 * interval.low, 100 * interval.high]
                 axes.plot(ends, [row, row], color=style.colour, linewidth=1.6)
-            axes.plot([100 * interval["mean"]], [row], style.marker, color=style.colour, markersize=6)
-        reference = methods.get(baseline, {}).get("metrics", {}).get(_baseline_metric(metric))
+            axes.plot([100 * interval.mean], [row], style.marker, color=style.colour, markersize=6)
+        reference = (
+            methods[baseline].metrics.get(_baseline_metric(metric))
+            if baseline is not None and baseline in methods
+            else None
+        )
         if reference:
-            axes.axvline(100 * reference["mean"], color=TEXT_COLOUR, linewidth=1, linestyle="--", zorder=1)
+            axes.axvline(100 * reference.mean, color=TEXT_COLOUR, linewidth=1, linestyle="--", zorder=1)
         axes.set(title=title, xlabel="accuracy, %")
         axes.grid(visible=False, axis="y")
     low, high = grid[0, 0].get_xlim()
@@ -197,7 +202,9 @@ def plot_accuracy_by_round(
                 axes.plot(curve.rounds, curve.values, linewidth=0.7, alpha=0.45, **line)
             axes.plot(mean.rounds, mean.values, linewidth=2.2, label=method or "mean", **line)
         if reference.rounds and styles[str(baseline)].family != family:
-            axes.plot(reference.rounds, reference.values, label=baseline, **DOTTED_LINE)
+            axes.plot(
+                reference.rounds, reference.values, label=baseline, color=TEXT_COLOUR, linewidth=1, linestyle=DOTS
+            )
         axes.set_title(fmt.method_name(family))
         axes.legend(loc="best")
     _label_round_panels(figure, grid, len(families))
@@ -224,8 +231,10 @@ def plot_accuracy_by_client(records: stats.RecordsByMethod, scopes: Sequence[str
     for axes, scope in zip(grid[0], scopes, strict=True):
         cells = [[row.get(name) for name in names] for row in tables[scope].values()]
         values = [[math.nan if cell is None else cell for cell in row] for row in cells]
-        mesh: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": 115, "edgecolors": "white", "linewidth": 1.5}
-        axes.pcolormesh(range(len(names)), range(len(cells)), values, shading="nearest", **mesh)
+        colours = {"cmap": "Blues", "edgecolors": "white"}
+        axes.pcolormesh(
+            range(len(names)), range(len(cells)), values, shading="nearest", vmin=0, vmax=115, linewidth=1.5, **colours
+        )
         axes.grid(visible=False)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
@@ -241,19 +250,19 @@ def plot_accuracy_by_client(records: stats.RecordsByMethod, scopes: Sequence[str
 
 
 @drawing_style()
-def plot_single_run(record: Mapping[str, Any]) -> "Figure":
+def plot_single_run(record: RunRecord) -> "Figure":
     """Accuracy of a single run after each round: thin lines for clients, a thick one for their mean."""
     means = {metric: stats.accuracy_curve(record, metric) for metric in fmt.METRIC_TITLES}
     shown = [metric for metric in fmt.METRIC_TITLES if means[metric].rounds]
     figure, grid = make_subplots(len(shown), 1, (3 * len(shown), 2.8), sharex=True, sharey=True)
     for axes, metric in zip(grid[0], shown, strict=True):
-        for index, client in enumerate(record["clients"]):
+        for index, client in enumerate(record.clients):
             curve = stats.accuracy_curve(record, metric, client)
             colour = COLOURS[index % len(COLOURS)]
             axes.plot(curve.rounds, curve.values, color=colour, linewidth=1, marker=".", label=client)
         axes.plot(means[metric].rounds, means[metric].values, color=TEXT_COLOUR, linewidth=2.4, label="mean")
         axes.set_title(fmt.METRIC_TITLES[metric])
-    if len(record["clients"]) <= 12:
+    if len(record.clients) <= 12:
         grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     _label_round_panels(figure, grid, len(shown))
     return figure
@@ -266,7 +275,7 @@ def budget_curves(records: stats.RecordsByMethod) -> BudgetCurves:
         curve = stats.epsilon_curve(runs)
         if any(curve.values):
             curve = stats.Curve(curve.rounds, tuple(round(value, 6) for value in curve.values))
-            budget = runs[0]["privacy"]["epsilon_budget"]
+            budget = runs[0].privacy.epsilon_budget
             curves_by_budget.setdefault(budget, {}).setdefault(curve, []).append(method)
     return dict(sorted(curves_by_budget.items()))
 
@@ -323,10 +332,10 @@ def plot_noise_to_signal(records: stats.RecordsByMethod, styles: MethodStyles) -
 
 
 @drawing_style()
-def plot_roc(attack: Mapping[str, Any]) -> "Figure":
+def plot_roc(attack: AttackResult) -> "Figure":
     """The mean ROC curve of each adversary."""
     figure, axes = make_subplots(1, 1, (4.4, 4))
-    curves = {"distance": attack["roc"]} | {n: each["roc"] for n, each in attack["stronger"].items()}
+    curves = {"distance": attack.roc or ()} | {n: each.roc for n, each in (attack.stronger or {}).items()}
     for colour, (name, heights) in zip(COLOURS, curves.items(), strict=False):
         grid_points = [index / (len(heights) - 1) for index in range(len(heights))]
         axes[0, 0].plot(grid_points, heights, color=colour, label=name)
@@ -350,7 +359,7 @@ def captioned_figure(figure: "Figure", name: str, caption: str) -> CaptionedFigu
 
 
 def accuracy_figures(
-    summary: Mapping[str, Any], runs: stats.RecordsByMethod, baseline: str | None, styles: MethodStyles, key: str
+    summary: stats.SettingSummary, runs: stats.RecordsByMethod, baseline: str | None, styles: MethodStyles, key: str
 ) -> list[CaptionedFigure]:
     """Final accuracy, accuracy by round and accuracy by client of one setting."""
     one_scope, has_baseline = stats.same_scopes(summary), baseline in runs

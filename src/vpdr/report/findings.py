@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
-from vpdr.privacy import ChargePurpose, GuaranteeLevel, NoiseOrigin
+from vpdr.privacy import GuaranteeLevel, Ledger, NoiseOrigin, accountants
+from vpdr.records import PrivacyStatement, RunRecord
 from vpdr.report import format as fmt
 from vpdr.report import stats
+from vpdr.report.stats import Interval, SettingSummary
 from vpdr.report.tables import Table
 
-SettingSummaries = Mapping[str, Any]  # by setting, as returned by summarise_runs
+SettingSummaries = Mapping[str, SettingSummary]
 NO_DIFFERENCE = "no difference that the seeds can tell"
 OWN_PREDICTOR, SHARED_PROTOTYPE = "the framework's own predictor", "the nearest shared prototype"
 
@@ -20,7 +21,7 @@ class BaselineComparison:
     """One method against the baseline on one metric in one setting."""
 
     method: str
-    difference: Mapping[str, Any]
+    difference: Interval
     sign: int | None
 
     @property
@@ -29,20 +30,20 @@ class BaselineComparison:
 
 
 def compare_with_baseline(
-    setting: Mapping[str, Any], baseline: str | None, metric: str, *, private_methods: bool
+    setting: SettingSummary, baseline: str | None, metric: str, *, private_methods: bool
 ) -> list[BaselineComparison]:
     """All methods that released something, either those under a budget or those without privacy."""
     comparisons = []
-    for method, summary in setting["methods"].items():
+    for method, summary in setting.methods.items():
         difference = stats.paired_difference(setting, method, baseline, metric)
-        privacy = summary["privacy"]
+        privacy = summary.privacy
         if difference and stats.has_release(privacy) and stats.has_private_release(privacy) is private_methods:
             name = method if private_methods else f"“{method}”"  # a method may be called none
             comparisons.append(BaselineComparison(name, difference, stats.sign_of_interval(difference)))
     return comparisons
 
 
-def metrics_to_compare(setting: Mapping[str, Any]) -> dict[str, str]:
+def metrics_to_compare(setting: SettingSummary) -> dict[str, str]:
     """The metrics with their names in sentences; own and all classes once if they are the same."""
     if not stats.same_scopes(setting):
         return fmt.METRIC_SENTENCES
@@ -54,7 +55,7 @@ def metrics_to_compare(setting: Mapping[str, Any]) -> dict[str, str]:
 
 def headline(summary: SettingSummaries, baseline: str | None) -> str:
     """How many comparisons of private methods are better, worse or undecided, and which are better."""
-    if baseline is None or not any(baseline in setting["methods"] for setting in summary.values()):
+    if baseline is None or not any(baseline in setting.methods for setting in summary.values()):
         return "No baseline was run, so that no differences are judged here."
     comparisons: dict[str, list[tuple[str, BaselineComparison]]] = {OWN_PREDICTOR: [], SHARED_PROTOTYPE: []}
     for name, setting in summary.items():
@@ -83,7 +84,7 @@ def headline(summary: SettingSummaries, baseline: str | None) -> str:
     )
 
 
-def finding_sentences(setting: Mapping[str, Any], baseline: str | None) -> Iterator[str]:
+def finding_sentences(setting: SettingSummary, baseline: str | None) -> Iterator[str]:
     """The findings of one setting."""
     for metric, name in metrics_to_compare(setting).items():
         private, public = (
@@ -95,14 +96,14 @@ def finding_sentences(setting: Mapping[str, Any], baseline: str | None) -> Itera
             yield f"{name}: {'. '.join(parts)}."
     noisy = []  # the noise is stronger than the released signal
     selections: dict[str, list[str]] = {"more often than": [], "less often than": [], "about as often as": []}
-    for method, summary in setting["methods"].items():
-        ratio, overlap, chance = (summary["metrics"].get(name) for name in ("noise_to_signal", "overlap", "chance"))
-        if ratio and stats.has_private_release(summary["privacy"]) and ratio["mean"] > 1:
-            noisy.append(f"{method} ({fmt.three_digits(ratio['mean'])})")
-        if overlap and chance and overlap["low"] is not None:
-            above, below = overlap["low"] > chance["mean"], overlap["high"] < chance["mean"]
+    for method, summary in setting.methods.items():
+        ratio, overlap, chance = (summary.metrics.get(name) for name in ("noise_to_signal", "overlap", "chance"))
+        if ratio and stats.has_private_release(summary.privacy) and ratio.mean > 1:
+            noisy.append(f"{method} ({fmt.three_digits(ratio.mean)})")
+        if overlap and chance and overlap.low is not None and overlap.high is not None:
+            above, below = overlap.low > chance.mean, overlap.high < chance.mean
             words = "more often than" if above else "less often than" if below else "about as often as"
-            selections[words].append(f"{method} ({overlap['mean']:.2f}, chance {chance['mean']:.2f})")
+            selections[words].append(f"{method} ({overlap.mean:.2f}, chance {chance.mean:.2f})")
     if noisy:
         yield f"The noise is stronger than the released signal (ratio above 1) for {fmt.join_and(noisy)}."
     parts = [f"{words} chance for {fmt.join_and(members)}" for words, members in selections.items() if members]
@@ -110,9 +111,7 @@ def finding_sentences(setting: Mapping[str, Any], baseline: str | None) -> Itera
         yield f"The selected dimensions are the true ones {'; '.join(parts)}."
 
 
-def _describe_comparisons(
-    setting: Mapping[str, Any], baseline: str | None, metric: str, *, private_methods: bool
-) -> str:
+def _describe_comparisons(setting: SettingSummary, baseline: str | None, metric: str, *, private_methods: bool) -> str:
     comparisons = compare_with_baseline(setting, baseline, metric, private_methods=private_methods)
     if comparisons and all(each.sign is None for each in comparisons):
         return "one seed, so nothing can be told from chance"
@@ -125,13 +124,13 @@ def _describe_comparisons(
 
 
 def describe_comparison(
-    summary: SettingSummaries, baseline: str | None, seeds: int, records: Sequence[stats.Record]
+    summary: SettingSummaries, baseline: str | None, seeds: int, records: Sequence[RunRecord]
 ) -> str:
     """How many methods, settings, seeds and runs there are, and how methods are compared."""
-    methods = dict.fromkeys(method for setting in summary.values() for method in setting["methods"])
-    runs = sum(len(each["seeds"]) for setting in summary.values() for each in setting["methods"].values())
-    rounds = fmt.range_noun([len(record["rounds"]) for record in records], "round")
-    clients = fmt.range_noun([len(record["clients"]) for record in records], "client")
+    methods = dict.fromkeys(method for setting in summary.values() for method in setting.methods)
+    runs = sum(len(each.seeds) for setting in summary.values() for each in setting.methods.values())
+    rounds = fmt.range_noun([len(record.rounds) for record in records], "round")
+    clients = fmt.range_noun([len(record.clients) for record in records], "client")
     text = (
         f"{fmt.count_noun(len(methods), 'method')} in {fmt.count_noun(len(summary), 'setting')} with "
         f"{fmt.count_noun(seeds, 'seed')}: {fmt.count_noun(runs, 'run')} of {rounds} with {clients}."
@@ -144,8 +143,6 @@ def describe_comparison(
         f"have, is compared with the predictions of {baseline} on all classes."
     )
 
-
-PrivacyStatement = Mapping[str, Any]  # the entry "privacy" of a record
 
 LEVEL_MEANINGS: dict[str, str] = {
     GuaranteeLevel.PROVED: "holds end to end for the stated adjacency.",
@@ -160,28 +157,39 @@ SEEDED_NOISE = (
 SYSTEM_NOISE = "from the operating system: nobody can repeat it"
 
 
-def guarantee_section(settings: Mapping[str, stats.RecordsByMethod]) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GuaranteeSection:
     """All privacy statements, the meaning of their levels, and what none of them covers."""
+
+    is_simulation: bool
+    table: Table
+    levels: Mapping[str, str]
+    caveats: Sequence[str]
+    terms: Mapping[str, Mapping[str, str | Sequence[str]]]
+
+
+def guarantee_section(settings: Mapping[str, stats.RecordsByMethod]) -> GuaranteeSection:
+    """The section of a report about these runs."""
     statements = statements_by_method(settings)
     levels = {fmt.level_label(privacy) for privacy in statements.values()}
-    rows = [[name, fmt.level_label(privacy), privacy["sentence"]] for name, privacy in statements.items()]
+    rows = [[name, fmt.level_label(privacy), privacy.sentence] for name, privacy in statements.items()]
     caveats: dict[str, list[str]] = {}  # every caveat once, with the methods that it concerns
     for name, privacy in statements.items():
-        for caveat in privacy["not_covered"]:
+        for caveat in privacy.not_covered:
             caveats.setdefault(caveat, []).append(name)
-    return {
-        "is_simulation": any(
-            privacy["noise"] == NoiseOrigin.SEEDED and stats.has_private_release(privacy)
+    return GuaranteeSection(
+        is_simulation=any(
+            privacy.noise == NoiseOrigin.SEEDED and stats.has_private_release(privacy)
             for privacy in statements.values()
         ),
-        "table": Table.from_texts(["Method", "Guarantee", "Statement"], rows),
-        "levels": {level: meaning for level, meaning in LEVEL_MEANINGS.items() if level in levels},
-        "caveats": [
+        table=Table.from_texts(["Method", "Guarantee", "Statement"], rows),
+        levels={level: meaning for level, meaning in LEVEL_MEANINGS.items() if level in levels},
+        caveats=[
             caveat if len(names) == len(statements) else f"{caveat} ({', '.join(names)})"
             for caveat, names in caveats.items()
         ],
-        "terms": {f"{name}: {fmt.level_label(p)}": statement_terms(p) for name, p in statements.items()},
-    }
+        terms={f"{name}: {fmt.level_label(p)}": statement_terms(p) for name, p in statements.items()},
+    )
 
 
 def statements_by_method(settings: Mapping[str, stats.RecordsByMethod]) -> dict[str, PrivacyStatement]:
@@ -189,8 +197,9 @@ def statements_by_method(settings: Mapping[str, stats.RecordsByMethod]) -> dict[
     groups: dict[str, dict[str, tuple[PrivacyStatement, list[str]]]] = {}
     for setting, methods in settings.items():
         for method, records in methods.items():
-            privacy = max((record["privacy"] for record in records), key=_epsilon_spent)
-            key = json.dumps({**privacy, "epsilon_spent": f"{_epsilon_spent(privacy):.4g}"}, sort_keys=True)
+            privacy = max((record.privacy for record in records), key=_epsilon_spent)
+            terms = {**asdict(privacy), "epsilon_spent": f"{_epsilon_spent(privacy):.4g}"}
+            key = json.dumps(terms, sort_keys=True)
             groups.setdefault(method, {}).setdefault(key, (privacy, []))[1].append(setting)
     return {
         fmt.method_name(method) + (f" ({', '.join(names)})" if len(statements) > 1 else ""): privacy
@@ -200,55 +209,52 @@ def statements_by_method(settings: Mapping[str, stats.RecordsByMethod]) -> dict[
 
 
 def _epsilon_spent(privacy: PrivacyStatement) -> float:
-    return float("inf") if privacy["epsilon_spent"] is None else float(privacy["epsilon_spent"])
+    return float("inf") if privacy.epsilon_spent is None else privacy.epsilon_spent
 
 
 def statement_terms(privacy: PrivacyStatement) -> dict[str, str | Sequence[str]]:
     """Every field of one privacy statement."""
-    spent, level = privacy["epsilon_spent"], fmt.level_label(privacy)
-    releases = ", ".join(f"{client} {count}" for client, count in privacy["releases"].items())
-    steps = ", ".join(f"{client} {count}" for client, count in privacy.get("training_steps", {}).items())
-    events = ", ".join(f"{count} {kind}" for kind, count in privacy["events"].items())
-    noise = SEEDED_NOISE if privacy["noise"] == NoiseOrigin.SEEDED else SYSTEM_NOISE
+    spent, level = privacy.epsilon_spent, fmt.level_label(privacy)
+    releases = ", ".join(f"{client} {count}" for client, count in privacy.releases.items())
+    steps = ", ".join(f"{client} {count}" for client, count in (privacy.training_steps or {}).items())
+    events = ", ".join(f"{count} {kind}" for kind, count in privacy.events.items())
+    noise = SEEDED_NOISE if privacy.noise == NoiseOrigin.SEEDED else SYSTEM_NOISE
     return {
-        "Statement": privacy["sentence"],
+        "Statement": privacy.sentence,
         "Level": f"{level}: {LEVEL_MEANINGS.get(level, '')}",
-        "Unit": privacy["unit"],
-        "Adjacency": privacy["adjacency"],
-        "Encoder": privacy["encoder"],
-        "Class counts": privacy["counts"],
-        "Accountant": privacy["accountant"],
+        "Unit": privacy.unit,
+        "Adjacency": privacy.adjacency,
+        "Encoder": privacy.encoder,
+        "Class counts": privacy.counts,
+        "Accountant": privacy.accountant,
         "Events": events or "none",
         "Releases by client": releases,
         "Steps of private training": steps or "none",
-        "ε budget": fmt.short_number(privacy["epsilon_budget"]) if stats.has_private_release(privacy) else fmt.DASH,
+        "ε budget": fmt.short_number(privacy.epsilon_budget) if stats.has_private_release(privacy) else fmt.DASH,
         "ε spent": fmt.DASH if spent is None else f"{fmt.four_digits(spent)} (the client that spent most)",
-        "δ": fmt.short_number(privacy["delta"]),
+        "δ": fmt.short_number(privacy.delta),
         "Noise": noise if stats.has_private_release(privacy) else "none was added",
-        "Not covered": privacy["not_covered"],
+        "Not covered": privacy.not_covered,
     }
 
 
-def ledger_tables(record: stats.Record) -> dict[str, Table]:
+def ledger_tables(record: RunRecord) -> dict[str, Table]:
     """The ledger of every client, by client and number of releases."""
-    spent = {each["round"]: each["clients"] for each in record["rounds"]}
+    spent = {each.round: each.clients for each in record.rounds}
     tables = {}
-    for client, ledger in record["ledgers"].items():
-        rows, count = [], 0
-        for entry in ledger["entries"]:
+    for client, state in record.ledgers.items():
+        ledger, rows = Ledger.from_state_dict(state), []
+        for entry in ledger.entries:
             texts = []
-            for event in entry["events"]:
+            for event in map(accountants.event_to_dict, entry.receipt.events):
                 numbers = [
                     f"{key} {fmt.four_digits(value)}" for key, value in event.items() if isinstance(value, float)
                 ]
-                texts.append(" ".join([event["kind"], *numbers]))
-            purpose = entry.get("purpose", ChargePurpose.RELEASE)  # records of older versions have releases only
-            is_release = purpose == ChargePurpose.RELEASE
-            count += is_release
-            terms = ", ".join(f"{key} {value}" for key, value in entry["terms"].items())
-            epsilon = spent.get(entry["round"], {}).get(client, {}).get("epsilon")
-            events = "; ".join(texts) if is_release else f"{purpose}: {'; '.join(texts)}"
-            rows.append([str(entry["round"]), events, terms, fmt.four_digits(epsilon)])
+                texts.append(" ".join([str(event["kind"]), *numbers]))
+            terms = ", ".join(f"{key} {value}" for key, value in asdict(entry.receipt.terms).items())
+            epsilon = spent[entry.round][client].epsilon if client in spent.get(entry.round, {}) else None
+            events = "; ".join(texts) if entry.is_release else f"{entry.receipt.purpose}: {'; '.join(texts)}"
+            rows.append([str(entry.round), events, terms, fmt.four_digits(epsilon)])
         table = Table.from_texts(["Round", "Events", "Terms", "ε spent so far"], rows)
-        tables[f"{client}: {fmt.count_noun(count, 'release')}"] = table
+        tables[f"{client}: {fmt.count_noun(len(ledger.releases), 'release')}"] = table
     return tables

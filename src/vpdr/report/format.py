@@ -4,13 +4,12 @@ Missing values are a dash. Records and tables keep the raw numbers, so nothing h
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-from vpdr.report.stats import ALL_CLASSES, FUSED, NEAREST_PROTOTYPE, OWN_CLASSES, ZERO_TOLERANCE, has_release
+from vpdr.records import PrivacyStatement
+from vpdr.report.stats import ALL_CLASSES, FUSED, NEAREST_PROTOTYPE, OWN_CLASSES, ZERO_TOLERANCE, Interval, has_release
 
-Interval = Mapping[str, Any]  # mean, low, high, std and values, as returned by stats.interval
 ToText = Callable[[float], str]
 
 DASH = "—"
@@ -68,7 +67,7 @@ def mean_with_half_width(
     """A mean, in per cent if not said otherwise, with half of its interval if it has one: `67.5 ± 14.8`."""
     if not interval:
         return DASH
-    mean, low, high = mean_text(interval["mean"]), interval["low"], interval["high"]
+    mean, low, high = mean_text(interval.mean), interval.low, interval.high
     return mean if low is None or high is None else f"{mean} ± {half_text((high - low) / 2)}"
 
 
@@ -85,8 +84,8 @@ def points_with_interval(interval: Interval | None) -> str:
 def _with_bounds(interval: Interval | None, text: ToText) -> str:
     if not interval:
         return DASH
-    mean, low, high = (interval[part] for part in ("mean", "low", "high"))
-    return text(mean) if low is None else f"{text(mean)} ({text(low)} to {text(high)})"
+    mean, low, high = text(interval.mean), interval.low, interval.high
+    return mean if low is None or high is None else f"{mean} ({text(low)} to {text(high)})"
 
 
 def signed_one_decimal(value: float) -> str:
@@ -182,9 +181,9 @@ def method_name(method: str) -> str:
     return method or UNNAMED_METHOD
 
 
-def level_label(privacy: Mapping[str, Any]) -> str:
+def level_label(privacy: PrivacyStatement) -> str:
     """The guarantee level of a privacy statement, or that nothing was released."""
-    return str(privacy["level"]) if has_release(privacy) else NOTHING_RELEASED
+    return privacy.level if has_release(privacy) else NOTHING_RELEASED
 
 
 def markdown_row(*cells: str) -> str:

@@ -9,11 +9,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vpdr.config import Experiment
 from vpdr.io import dump_toml, json_bytes, write_atomically
-from vpdr.records import RECONSTRUCTIONS_DIR, ReconstructionStore, file_mode, flatten
+from vpdr.records import RECONSTRUCTIONS_DIR, AttackResult, ReconstructionStore, RunRecord, file_mode, flatten
 from vpdr.report import figures, findings, stats, tables
 from vpdr.report.figures import MethodStyles, captioned_figure
 from vpdr.report.format import ATTACK_TITLES, UNNAMED_METHOD, count_noun, duration, seeds_text
-from vpdr.report.stats import ALL_CLASSES, LabelledRun, Record, RecordsByMethod
+from vpdr.report.stats import ALL_CLASSES, ComparisonSummary, LabelledRun, RecordsByMethod, SettingSummary
 
 SECTION_LINKS = {"guarantee": "Guarantee", "plans": "Plans", "rerun": "Run it again", "glossary": "Glossary"}
 ACCURACY_NOTE = "Accuracies are means over clients and seeds ± half of the 95 % interval over seeds."
@@ -61,16 +61,16 @@ TEMPLATES = Environment(
 )
 
 
-def write_run_report(record: Record, directory: Path) -> None:
+def write_run_report(record: RunRecord, directory: Path) -> None:
     """Write report.html of one run; with reconstructions in its directory only the owner may read the page."""
     sheets = [path.read_bytes() for path in ReconstructionStore(directory).contact_sheets()[-1:]]
     mode = 0o600 if sheets else file_mode(record)
     write_atomically(directory / "report.html", run_page(record, sheets).encode(), mode=mode)
 
 
-def write_attack_figures(attacks: Mapping[str, Any], directory: Path) -> None:
+def write_attack_figures(attacks: Mapping[str, AttackResult], directory: Path) -> None:
     """Write the ROC curves of the attacks on one run, readable by the owner only."""
-    if attacks.get("mia", {}).get("roc"):
+    if "mia" in attacks and attacks["mia"].roc:
         target = directory / RECONSTRUCTIONS_DIR
         target.mkdir(exist_ok=True)
         figure = figures.plot_roc(attacks["mia"])
@@ -78,10 +78,10 @@ def write_attack_figures(attacks: Mapping[str, Any], directory: Path) -> None:
         write_atomically(target / "roc.svg", svg.encode(), mode=0o600)
 
 
-def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun], directory: Path) -> dict[str, Any]:
+def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun], directory: Path) -> ComparisonSummary:
     """Write the tables (CSV and Markdown), report.html and, last, summary.json, which is returned."""
     order = {(each.scenario, each.method): index for index, each in enumerate(experiment.method_configs)}
-    runs = sorted(runs, key=lambda run: (order[run[0], run[1]], run[2]["seed"]))
+    runs = sorted(runs, key=lambda run: (order[run[0], run[1]], run[2].seed))
     baseline, mode = experiment.baseline, file_mode(*(record for _, _, record in runs))
     settings = stats.summarise_runs(runs, baseline)
     for setting, content in settings.items():
@@ -91,15 +91,9 @@ def write_comparison_report(experiment: Experiment, runs: Sequence[LabelledRun],
         write_atomically(directory / f"{name}.md", table.to_markdown().encode(), mode=mode)
     page = comparison_page(experiment.title, experiment.name, experiment.seeds, baseline, settings, runs)
     write_atomically(directory / "report.html", page.encode(), mode=mode)
-    summary = {
-        "schema": "vpdr-summary",
-        "version": stats.SUMMARY_VERSION,
-        "name": experiment.name,
-        "title": experiment.title,
-        "seeds": list(experiment.seeds),
-        "baseline": baseline,
-        "settings": settings,
-    }
+    summary = ComparisonSummary(
+        name=experiment.name, title=experiment.title, seeds=experiment.seeds, baseline=baseline, settings=settings
+    )
     write_atomically(directory / "summary.json", json_bytes(summary), mode=mode)
     return summary
 
@@ -109,7 +103,7 @@ def comparison_page(
     name: str,
     seeds: Sequence[int],
     baseline: str | None,
-    summary: Mapping[str, Any],
+    summary: Mapping[str, SettingSummary],
     runs: Sequence[LabelledRun],
 ) -> str:
     """The HTML page of a comparison; `summary` is made by `summarise_runs`. The same runs give the same bytes."""
@@ -117,7 +111,7 @@ def comparison_page(
     baseline = baseline if any(baseline in methods for methods in settings.values()) else None
     styles = figures.method_styles(list(dict.fromkeys(method for _, method, _ in runs)), baseline)
     records = [record for _, _, record in runs]
-    first_configs = {setting: next(iter(methods.values()))[0]["plan"] for setting, methods in settings.items()}
+    first_configs = {setting: next(iter(methods.values()))[0].plan for setting, methods in settings.items()}
     results = []
     for index, (setting, methods) in enumerate(settings.items()):
         id, content = f"setting-{index}", summary[setting]
@@ -154,10 +148,10 @@ def comparison_page(
     )
 
 
-def run_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
+def run_page(record: RunRecord, sheets: Sequence[bytes] = ()) -> str:
     """The HTML page of one run, with the last of the contact sheets (PNG); the same record gives the same bytes."""
     runs, styles = {"": [record]}, figures.method_styles([""], None)
-    rounds, clients = len(record["rounds"]), len(record["clients"])
+    rounds, clients = len(record.rounds), len(record.clients)
     drawn = figures.noise_figures(runs, styles, "run")
     if stats.accuracy_curve(record, ALL_CLASSES).rounds:
         caption = "Accuracy after each round; the thick line is the mean over clients."
@@ -172,22 +166,22 @@ def run_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
         "figures": drawn,
     }
     attacks = []
-    for kind, attack in record.get("attacks", {}).items():
-        attacked_rounds = ", ".join(str(each["round"]) for each in attack["rounds"])
+    for kind, attack in (record.attacks or {}).items():
+        attacked_rounds = ", ".join(str(each.round) for each in attack.rounds)
         caption = "ROC of the membership attackers: all classes of a client, mean over clients and rounds."
         attacks.append(
             {
-                "title": ATTACK_TITLES[kind],
-                "description": f"{ADVERSARY_ENCODERS[attack['phi']]} Rounds {attacked_rounds}.",
+                "title": ATTACK_TITLES.get(kind, kind),
+                "description": f"{ADVERSARY_ENCODERS[attack.phi]} Rounds {attacked_rounds}.",
                 "table": tables.attack_table(attack),
                 "notes": [f"{note}." for note in tables.attack_notes(attack)],
-                "roc": captioned_figure(figures.plot_roc(attack), "roc", caption) if attack.get("roc") else None,
+                "roc": captioned_figure(figures.plot_roc(attack), "roc", caption) if attack.roc else None,
             }
         )
     attack_link = {"attacks": "Attacks"} if attacks else {}
     return _render(
-        title=f"{record['name']}, seed {record['seed']}",
-        description=f"One run of {rounds} rounds with {clients} clients: {record['privacy']['sentence']}.",
+        title=f"{record.name}, seed {record.seed}",
+        description=f"One run of {rounds} rounds with {clients} clients: {record.privacy.sentence}.",
         links={"results": "Results", **attack_link, **SECTION_LINKS, "ledger": "Ledgers"},
         results=[results],
         settings={"": runs},
@@ -195,7 +189,7 @@ def run_page(record: Record, sheets: Sequence[bytes] = ()) -> str:
         command="vpdr run plan.toml   # the file beside the record",
         records=[record],
         attacks=attacks,
-        reconstructions=sheets[-1] if "fsh" in record.get("attacks", {}) and sheets else None,
+        reconstructions=sheets[-1] if "fsh" in (record.attacks or {}) and sheets else None,
         ledgers=findings.ledger_tables(record),
     )
 
@@ -204,7 +198,7 @@ def _render(
     *,
     settings: Mapping[str, RecordsByMethod],
     styles: MethodStyles,
-    records: Sequence[Record],
+    records: Sequence[RunRecord],
     baseline: str | None = None,
     reconstructions: bytes | None = None,
     **content: Any,
@@ -213,24 +207,24 @@ def _render(
     png = None if reconstructions is None else base64.b64encode(reconstructions).decode()
     configs = []
     for setting, methods in settings.items():
-        reference = [each[0]["plan"] for method, each in methods.items() if method == baseline]
+        reference = [each[0].plan for method, each in methods.items() if method == baseline]
         for method, each in methods.items():
-            config, title = each[0]["plan"], " / ".join(part for part in (setting, method) if part) or UNNAMED_METHOD
+            config, title = each[0].plan, " / ".join(part for part in (setting, method) if part) or UNNAMED_METHOD
             configs.append({"title": title, "changes": changed_settings(config, reference), "toml": dump_toml(config)})
     versions: dict[str, dict[str, None]] = {}
     for record in records:
-        for name, version in record["versions"].items():
+        for name, version in record.versions.items():
             versions.setdefault(name, {})[version] = None
-    seconds = sum(record["wall_seconds"] for record in records)
+    seconds = sum(record.wall_seconds for record in records)
     computing_time = f"{duration(seconds)} in {count_noun(len(records), 'run')}"
-    budget_figures = figures.budget_figures(settings, styles)
     context = {
         "headline": "",
         "attacks": [],
         "ledgers": {},
         "chance_note": CHANCE_NOTE,
         "reconstructions": png and {"png": png, "caption": RECONSTRUCTIONS_CAPTION},
-        "guarantee": {**findings.guarantee_section(settings), "figures": budget_figures},
+        "guarantee": findings.guarantee_section(settings),
+        "budget_figures": figures.budget_figures(settings, styles),
         "baseline": baseline,
         "configs": configs,
         "versions": {"Computing time": computing_time, **{name: " and ".join(v) for name, v in versions.items()}},
@@ -239,7 +233,7 @@ def _render(
     return TEMPLATES.get_template("report.html.j2").render(context | content)
 
 
-def changed_settings(config: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+def changed_settings(config: Mapping[str, object], others: Sequence[Mapping[str, object]]) -> str:
     """The settings in which a configuration differs from any of the others, without the seed."""
     flat_others = [flatten(other) for other in others]
     return ", ".join(

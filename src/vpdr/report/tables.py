@@ -5,17 +5,17 @@ import io
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from vpdr.records import AttackMetric, AttackMetrics, AttackResult, RunRecord
 from vpdr.report import format as fmt
 from vpdr.report import stats
 from vpdr.report.format import DASH
-from vpdr.report.stats import ALL_CLASSES, FUSED, NEAREST_PROTOTYPE, OWN_CLASSES, Record, paired_difference
+from vpdr.report.stats import ALL_CLASSES, FUSED, NEAREST_PROTOTYPE, OWN_CLASSES, paired_difference
 
 COLUMN_GAP = 2  # spaces between two columns in the terminal
 UNLIMITED_WIDTH = 100_000
@@ -178,11 +178,11 @@ DIAGNOSTIC_COLUMNS = (
 )
 
 
-def comparison_table(setting: Mapping[str, Any], baseline: str | None) -> Table:
+def comparison_table(setting: stats.SettingSummary, baseline: str | None) -> Table:
     """Accuracies, differences to the baseline and diagnostics of the releases of one setting, one row per method."""
-    has_fused = any(FUSED in summary["metrics"] for summary in setting["methods"].values())
+    has_fused = any(FUSED in summary.metrics for summary in setting.methods.values())
     accuracies = [column for column in ACCURACY_COLUMNS if has_fused or column.key != FUSED]
-    compared = [column.key for column in accuracies] if baseline in setting["methods"] else []
+    compared = [column.key for column in accuracies] if baseline in setting.methods else []
     difference_columns = [
         Column(
             f"difference.{metric}",
@@ -194,16 +194,16 @@ def comparison_table(setting: Mapping[str, Any], baseline: str | None) -> Table:
         for metric in compared
     ]
     rows = []
-    for method, summary in setting["methods"].items():
-        metrics, privacy, level = summary["metrics"], summary["privacy"], fmt.level_label(summary["privacy"])
-        budget = privacy["epsilon_budget"] if stats.has_private_release(privacy) else None
+    for method, summary in setting.methods.items():
+        metrics, privacy, level = summary.metrics, summary.privacy, fmt.level_label(summary.privacy)
+        budget = privacy.epsilon_budget if stats.has_private_release(privacy) else None
         measured = [metrics.get(column.key) for column in accuracies]
         differences = [paired_difference(setting, method, baseline, metric) for metric in compared]
         ratio, error, overlap, chance = (
             metrics.get(name) for name in ("noise_to_signal", "relative_error", "overlap", "chance")
         )
-        means = tuple(each and each["mean"] for each in (overlap, chance))
-        chance_text = f"{chance['mean']:.2f}" if chance else DASH
+        means = tuple(each.mean if each else None for each in (overlap, chance))
+        chance_text = f"{chance.mean:.2f}" if chance else DASH
         rows.append(
             (
                 Cell(fmt.method_name(method), (method,)),
@@ -211,18 +211,18 @@ def comparison_table(setting: Mapping[str, Any], baseline: str | None) -> Table:
                 Cell(level, (level,)),
                 *(_interval_cell(fmt.mean_with_half_width(each), each) for each in measured),
                 *(_interval_cell(fmt.points_with_interval(each), each) for each in differences),
-                *(_interval_cell(fmt.three_digits(each and each["mean"]), each) for each in (ratio, error)),
-                Cell(f"{overlap['mean']:.2f} ({chance_text})" if overlap else DASH, means),
+                *(_interval_cell(fmt.three_digits(each.mean if each else None), each) for each in (ratio, error)),
+                Cell(f"{overlap.mean:.2f} ({chance_text})" if overlap else DASH, means),
             )
         )
     return Table((*LABEL_COLUMNS, *accuracies, *difference_columns, *DIAGNOSTIC_COLUMNS), tuple(rows))
 
 
-def _interval_cell(text: str, interval: fmt.Interval | None) -> Cell:
-    return Cell(text, tuple(interval[part] if interval else None for part in INTERVAL))
+def _interval_cell(text: str, interval: stats.Interval | None) -> Cell:
+    return Cell(text, (interval.mean, interval.low, interval.high) if interval else (None, None, None))
 
 
-def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, title: str = "") -> Table:
+def short_comparison_table(setting: stats.SettingSummary, baseline: str | None, title: str = "") -> Table:
     """The columns of `comparison_table` that matter most, with short texts for a terminal."""
     columns = [
         Column("method", "method"),
@@ -239,9 +239,9 @@ def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, tit
     available = {column.key: index for index, column in enumerate(full.columns)}
     columns = [column for column in columns if column.key in available]
     rows = []
-    for (method, summary), row in zip(setting["methods"].items(), full.rows, strict=True):
+    for (method, summary), row in zip(setting.methods.items(), full.rows, strict=True):
         cells = {key: row[index] for key, index in available.items()}
-        level = str(summary["privacy"]["level"]) if stats.has_release(summary["privacy"]) else DASH
+        level = summary.privacy.level if stats.has_release(summary.privacy) else DASH
         cells["level"] = Cell(level, cells["level"].values)
         difference = paired_difference(setting, method, baseline, ALL_CLASSES)
         text = fmt.mean_with_half_width(difference, fmt.signed_points)
@@ -250,38 +250,38 @@ def short_comparison_table(setting: Mapping[str, Any], baseline: str | None, tit
     return Table(tuple(columns), tuple(rows), title)
 
 
-def final_accuracy_table(record: Record) -> Table:
+def final_accuracy_table(record: RunRecord) -> Table:
     """Final accuracies in per cent by client, for every predictor on own and on all classes."""
-    final = record["final"]
+    final = record.final
     keys = [(scope, name) for scope in ("own", "all") for name in stats.PREDICTORS if name in final.get(scope, {})]
     rows = [
-        [client, *(fmt.percent(final[scope][name]["clients"].get(client)) for scope, name in keys)]
-        for client in record["clients"]
+        [client, *(fmt.percent(final[scope][name].clients.get(client)) for scope, name in keys)]
+        for client in record.clients
     ]
-    rows.append(["average", *(fmt.percent(final[scope][name]["average"]) for scope, name in keys)])
+    rows.append(["average", *(fmt.percent(final[scope][name].average) for scope, name in keys)])
     return Table.from_texts(["Client", *(f"{name.replace('_', ' ')}, {scope}, %" for scope, name in keys)], rows)
 
 
-def short_accuracy_table(record: Record) -> Table:
+def short_accuracy_table(record: RunRecord) -> Table:
     """Final accuracies in per cent on own classes, and of the framework on all classes, for a terminal."""
-    final = record["final"]
+    final = record.final
     columns = {label: final["own"][name] for name, label in fmt.PREDICTOR_LABELS.items() if name in final["own"]}
     columns["on all classes"] = final["all"]["framework"]
     rows = [
-        [client, *(fmt.percent(column["clients"].get(client), 2) for column in columns.values())]
-        for client in record["clients"]
+        [client, *(fmt.percent(column.clients.get(client), 2) for column in columns.values())]
+        for client in record.clients
     ]
-    for label, key in (("average", "average"), ("std over clients", "std")):
-        rows.append([label, *(fmt.percent(column[key], 2) for column in columns.values())])
+    rows.append(["average", *(fmt.percent(column.average, 2) for column in columns.values())])
+    rows.append(["std over clients", *(fmt.percent(column.std, 2) for column in columns.values())])
     return Table.from_texts(["client", *columns], rows, wrap_first=False)
 
 
-def attack_table(attack: Mapping[str, Any]) -> Table:
+def attack_table(attack: AttackResult) -> Table:
     """Every metric of an attack, then those of the pooled classes and of the stronger adversaries."""
-    stronger = {name: each["summary"] for name, each in attack.get("stronger", {}).items()}
-    summaries = {"": attack["summary"], "all classes pooled": attack.get("pooled", {}), **stronger}
+    summaries = {"": attack.summary, "all classes pooled": attack.pooled or {}}
+    summaries |= {name: each.summary for name, each in (attack.stronger or {}).items()}
     rows = [
-        [f"{fmt.ATTACK_METRIC_LABELS[metric]}{f' ({name})' if name else ''}", *_attack_cells(value)]
+        [f"{fmt.ATTACK_METRIC_LABELS.get(metric, metric)}{f' ({name})' if name else ''}", *_attack_cells(value)]
         for name, summary in summaries.items()
         for metric, value in summary.items()
     ]
@@ -289,30 +289,37 @@ def attack_table(attack: Mapping[str, Any]) -> Table:
     return Table.from_texts(labels, rows)
 
 
-def short_attack_table(kind: str, attack: Mapping[str, Any]) -> Table:
+def short_attack_table(kind: str, attack: AttackResult) -> Table:
     """The metrics of an attack that matter most, for a terminal."""
-    selected = {"": (attack["summary"], tuple(attack["summary"]))}
-    selected["pooled"] = (attack.get("pooled", {}), ("auc", "tpr_at_1fpr"))
-    for name, each in attack.get("stronger", {}).items():
-        selected[name] = (each["summary"], ("auc", "advantage"))
+    selected: dict[str, tuple[AttackMetrics, Sequence[str]]] = {"": (attack.summary, tuple(attack.summary))}
+    selected["pooled"] = (attack.pooled or {}, ("auc", "tpr_at_1fpr"))
+    for name, each in (attack.stronger or {}).items():
+        selected[name] = (each.summary, ("auc", "advantage"))
     rows = [
-        [f"{fmt.ATTACK_METRIC_LABELS[metric]}{f', {name}' if name else ''}", *_attack_cells(summary[metric])]
+        [
+            f"{fmt.ATTACK_METRIC_LABELS.get(metric, metric)}{f', {name}' if name else ''}",
+            *_attack_cells(summary[metric]),
+        ]
         for name, (summary, metrics) in selected.items()
         for metric in metrics
         if metric in summary
     ]
-    rounds = fmt.count_noun(len(attack["rounds"]), "round")
-    title = f"{kind}, phi = {attack['phi']}, {rounds}, {attack['seconds']:.1f} s"
+    rounds = fmt.count_noun(len(attack.rounds), "round")
+    title = f"{kind}, phi = {attack.phi}, {rounds}, {attack.seconds:.1f} s"
     labels = ["metric", "mean", "std", "chance", "above chance", "95 % interval"]
     return Table.from_texts(labels, rows, title=title)
 
 
-def attack_notes(attack: Mapping[str, Any]) -> list[str]:
+def attack_notes(attack: AttackResult) -> list[str]:
     """Notes on metrics that have no meaning in this attack."""
-    return [f"{fmt.ATTACK_METRIC_LABELS[m]}: {v['note']}" for m, v in attack["summary"].items() if "note" in v]
+    return [
+        f"{fmt.ATTACK_METRIC_LABELS.get(name, name)}: {value.note}"
+        for name, value in attack.summary.items()
+        if value.note
+    ]
 
 
-def _attack_cells(value: Mapping[str, Any]) -> list[str]:
-    ends = [fmt.attack_metric(value[end]) for end in ("low", "high") if value.get(end) is not None]
-    numbers = [fmt.attack_metric(value[key]) for key in ("mean", "std", "null", "corrected")]
+def _attack_cells(value: AttackMetric) -> list[str]:
+    ends = [fmt.attack_metric(end) for end in (value.low, value.high) if end is not None]
+    numbers = [fmt.attack_metric(number) for number in (value.mean, value.std, value.null, value.corrected)]
     return [*numbers, " to ".join(ends) or DASH]

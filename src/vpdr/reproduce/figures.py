@@ -10,9 +10,9 @@ import statistics
 import textwrap
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,19 +24,21 @@ from vpdr.io import write_atomically
 from vpdr.mechanisms import ReleaseContext, SeededNoise, Vpp, anova_scores
 from vpdr.report import figures as plots
 from vpdr.report.format import DASH, difference_in_unit
+from vpdr.report.stats import Interval
 from vpdr.reproduce import summaries
 from vpdr.reproduce.studies import Study, StudyCell, paper_numbers
-from vpdr.reproduce.summaries import IntervalData, RowData, StudySummary, method_label
+from vpdr.reproduce.summaries import PaperClaim, ScoreScatter, StudySummary, SummaryRow, TsneMap, method_label
 from vpdr.rng import Streams
 from vpdr.types import Features, Float, Int, Tensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FigureAndData = tuple["Figure", dict[str, Any]]  # a figure and the entries that it adds to the summary
-Claim = dict[str, str]  # "claim", "paper", "ours" and "verdict", as in the summary
+FigureAndSummary = tuple["Figure", StudySummary]  # the summary with the claims and the data of the figure
 LabelledFeatures = tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]
 FeatureSnapshots = dict[tuple[int, str], LabelledFeatures]  # (round, client) -> features and labels
+
+PanelData = TypeVar("PanelData", ScoreScatter, TsneMap)
 
 BLUE, ORANGE, GREY, VERMILION = "#0072B2", "#E69F00", "#999999", "#D55E00"
 CURVE_PANELS = {"norm_mean": "mean feature norm before clipping", "teacher_gap": "mean |teacher − student| per logit"}
@@ -65,165 +67,168 @@ class FigureContext:
 
 
 @plots.drawing_style()
-def draw_figure(context: FigureContext, summary: StudySummary) -> FigureAndData:
-    """Draw the figure of a study; its claims and data are entries for the summary."""
+def draw_figure(context: FigureContext, summary: StudySummary) -> FigureAndSummary:
+    """Draw the figure of a study, and add its claims and data to the summary."""
     study = context.study
-    has_headline = any(row["method"] == study.headline and row["metrics"] for row in summary["lines"])
+    has_headline = any(row.method == study.headline and row.metrics for row in summary.lines)
     kind = "table" if study.kind in REPLAYING_KINDS and not has_headline else study.kind
-    figure, data = FIGURES[kind](context, summary)
+    figure, summary = FIGURES[kind](context, summary)
     if not figure.get_suptitle():
         figure.suptitle(summaries.page_title(summary), fontsize=10)
-    return figure, data
+    return figure, summary
 
 
 @plots.drawing_style()
 def figure_bytes(figure: "Figure", kind: str) -> bytes:
     """The figure as a png or svg file; equal figures give equal bytes."""
     buffer = io.BytesIO()
-    options: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 130}
-    figure.savefig(buffer, format=kind, **options)
+    if kind == "svg":
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    else:
+        figure.savefig(buffer, format=kind, dpi=130)
     return buffer.getvalue()
 
 
-def _claim(summary: StudySummary, claim: str, paper: str, ours: str, verdict: str) -> Claim:
+def _claim(summary: StudySummary, claim: str, paper: str, ours: str, verdict: str) -> PaperClaim:
     """A claim of the paper beside ours; a smoke run has no verdict."""
-    verdict = summaries.SMOKE_VERDICT if summary["smoke"] else verdict
-    return {"claim": claim, "paper": paper, "ours": ours, "verdict": verdict}
+    verdict = summaries.SMOKE_VERDICT if summary.smoke else verdict
+    return PaperClaim(claim=claim, paper=paper, ours=ours, verdict=verdict)
 
 
-def _bar_label(summary: StudySummary, row: RowData) -> str:
-    return f"{summaries.framework_label(summary, row)} {method_label(row['method'])}"
+def _bar_label(summary: StudySummary, row: SummaryRow) -> str:
+    return f"{summaries.framework_label(summary, row)} {method_label(row.method)}"
 
 
-def _plot_means(axes: Any, xs: Sequence[float], intervals: Sequence[IntervalData], alpha: float, **style: Any) -> None:
+def _plot_means(axes: Any, xs: Sequence[float], intervals: Sequence[Interval], alpha: float, **style: Any) -> None:
     """A line through the means, and the area of the intervals if there are any."""
-    axes.plot(xs, [each["mean"] for each in intervals], **style)
-    if intervals and all(each["low"] is not None for each in intervals):
-        low, high = ([each[side] for each in intervals] for side in ("low", "high"))
+    axes.plot(xs, [each.mean for each in intervals], **style)
+    if intervals and all(each.low is not None for each in intervals):
+        low, high = [each.low for each in intervals], [each.high for each in intervals]
         axes.fill_between(xs, low, high, color=style["color"], alpha=alpha, linewidth=0)
 
 
-def _metric_by_round(row: RowData, name: str) -> dict[int, IntervalData]:
+def _metric_by_round(row: SummaryRow, name: str) -> dict[int, Interval]:
     """The metrics named `name@round`, by round."""
     prefix = f"{name}@"
-    metrics = row["metrics"].items()
+    metrics = row.metrics.items()
     return {int(key.removeprefix(prefix)): value for key, value in metrics if key.startswith(prefix)}
 
 
-def _dot_plot(_: FigureContext, summary: StudySummary) -> FigureAndData:
+def _dot_plot(_: FigureContext, summary: StudySummary) -> FigureAndSummary:
     """One panel per data set and point: a dot with its interval for each row, a diamond for the paper."""
-    metric, styles = summary["metric"], plots.method_styles(summary["methods"], "local")
-    panels: dict[str, list[RowData]] = {}
-    for row in summary["lines"]:
-        title = summary["datasets"][row["dataset"]]["title"]
-        for point in row["points"] if metric in row["metrics"] else ():
+    metric, styles = summary.metric, plots.method_styles(summary.methods, "local")
+    panels: dict[str, list[SummaryRow]] = {}
+    for row in summary.lines:
+        title = summary.datasets[row.dataset].title
+        for point in row.points if metric in row.metrics else ():
             panels.setdefault(f"{title}, {point}" if point else title, []).append(row)
     tallest = max((len(rows) for rows in panels.values()), default=1)
     figure, grid = plots.make_panels(len(panels), 5.2, 1.4 + 0.24 * tallest)
     for axes, (name, rows) in zip(grid.flat, panels.items(), strict=False):
         for y, row in enumerate(rows):
-            ours, paper = row["metrics"][metric], row["paper"].get(metric)
-            colour = styles[row["method"]].colour
-            if ours["low"] is not None:
-                axes.plot([ours["low"], ours["high"]], [y, y], "-", color=colour, linewidth=1.6)
-            axes.plot(ours["values"], [y] * len(ours["values"]), ".", color=colour, alpha=0.4, markersize=4)
-            axes.plot([ours["mean"]], [y], "o", color=colour, markersize=5)
+            ours, paper = row.metrics[metric], row.paper.get(metric)
+            colour = styles[row.method].colour
+            if ours.low is not None:
+                axes.plot([ours.low, ours.high], [y, y], "-", color=colour, linewidth=1.6)
+            axes.plot(ours.values, [y] * len(ours.values), ".", color=colour, alpha=0.4, markersize=4)
+            axes.plot([ours.mean], [y], "o", color=colour, markersize=5)
             if paper is not None:
                 axes.plot([paper], [y], "D", color=VERMILION, markerfacecolor="none", markersize=6)
         axes.set_yticks(range(len(rows)), [_bar_label(summary, row) for row in rows], fontsize=8)
-        axes.set(ylim=(len(rows) - 0.5, -0.5), title=name, xlabel=f"{metric} {summary['unit']}".strip())
+        axes.set(ylim=(len(rows) - 0.5, -0.5), title=name, xlabel=f"{metric} {summary.unit}".strip())
     legend = "dots: ours with 95 % intervals over seeds; diamonds: the paper"
     figure.suptitle(f"{summaries.page_title(summary)}\n{legend}", fontsize=10)
-    return figure, {}
+    return figure, summary
 
 
-def _curves_figure(context: FigureContext, summary: StudySummary) -> FigureAndData:
+def _curves_figure(context: FigureContext, summary: StudySummary) -> FigureAndSummary:
     """Feature norm and teacher gap by round and method; with DCR norms stay near R, which is dashed."""
     headline, base = context.study.headline, context.study.base
     claims = []
-    for pair in summary["pairs"]:
-        if (pair["first"], pair["second"]) == (headline, base):
-            ours = pair["ours"]
-            sign = summaries.AGREES_IN_SIGN if ours["mean"] < 0 else summaries.DIFFERS
+    for pair in summary.pairs:
+        if (pair.first, pair.second) == (headline, base):
+            ours = pair.ours
+            sign = summaries.AGREES_IN_SIGN if ours.mean < 0 else summaries.DIFFERS
             claim = f"norms are nearer to R: |norm − R| / R, {method_label(headline)} − {method_label(base)}"
-            text, verdict = difference_in_unit(ours, summary["unit"]), f"{sign} ({summaries.describe_interval(ours)})"
+            text, verdict = difference_in_unit(ours, summary.unit), f"{sign} ({summaries.describe_interval(ours)})"
             claims.append(_claim(summary, claim, "below 0", text, verdict))
     figure, grid = plots.make_subplots(2, 1, (9, 3.4))
-    styles = plots.method_styles(summary["methods"], "local")
+    styles = plots.method_styles(summary.methods, "local")
     for axes, (name, title) in zip(grid.flat, CURVE_PANELS.items(), strict=True):
-        for row in summary["lines"]:
-            curve, method = _metric_by_round(row, name), row["method"]
+        for row in summary.lines:
+            curve, method = _metric_by_round(row, name), row.method
             if curve:
                 style = {"color": styles[method].colour, "label": method_label(method)}
                 _plot_means(axes, list(curve), list(curve.values()), 0.15, **style)
         axes.set(xlabel="round", title=title)
         plots.integer_ticks(axes)
-    for radius in summary["radii"]:
+    for radius in summary.radii:
         grid[0, 0].axhline(radius, color=plots.TEXT_COLOUR, linewidth=1, linestyle="--", label=f"R = {radius:g}")
     grid[0, 0].legend()
-    return figure, {"claims": claims}
+    return figure, replace(summary, claims=tuple(claims))
 
 
-def _budget_figure(_: FigureContext, summary: StudySummary) -> FigureAndData:
+def _budget_figure(_: FigureContext, summary: StudySummary) -> FigureAndSummary:
     """Left: ε of the selections, which compose by addition, and of the releases (the rest). Right: ε by round."""
-    rows = [row for row in summary["lines"] if "epsilon_spent" in row["metrics"]]
+    rows = [row for row in summary.lines if "epsilon_spent" in row.metrics]
     figure, grid = plots.make_subplots(2, 1, (9, 3.0))
     bars, steps = grid.flat
-    styles = plots.method_styles(summary["methods"], "local")
+    styles = plots.method_styles(summary.methods, "local")
     claims = []
     for y, row in enumerate(rows):
-        total = row["metrics"]["epsilon_spent"]["mean"]
-        selection = sum(each["mean"] for each in _metric_by_round(row, "pure.epsilon").values())
+        total = row.metrics["epsilon_spent"].mean
+        selection = sum(each.mean for each in _metric_by_round(row, "pure.epsilon").values())
         release = total - selection
-        multipliers = [each["mean"] for each in _metric_by_round(row, "gaussian.multiplier").values()]
+        multipliers = [each.mean for each in _metric_by_round(row, "gaussian.multiplier").values()]
         noise = f"; {len(multipliers)} releases with noise multiplier {multipliers[0]:.4g}" if multipliers else ""
-        claim = f"{method_label(row['method'])}: ε₁ for selection, ε₂ for release"
+        claim = f"{method_label(row.method)}: ε₁ for selection, ε₂ for release"
         ours = f"{selection:.4f} + {release:.4f} = {total:.4f}{noise}"
-        claims.append({"claim": claim, "paper": "schematic", "ours": ours, "verdict": summaries.NOT_IN_PAPER})
+        claims.append(PaperClaim(claim=claim, paper="schematic", ours=ours, verdict=summaries.NOT_IN_PAPER))
         bars.barh(y, selection, color=VERMILION)
         bars.barh(y, release, left=selection, color=BLUE)
-        style, curve = styles[row["method"]], _metric_by_round(row, "epsilon")
-        line = {"color": style.colour, "linestyle": style.linestyle, "label": method_label(row["method"])}
-        steps.step(list(curve), [each["mean"] for each in curve.values()], where="post", **line)
-    bars.set_yticks(range(len(rows)), [method_label(row["method"]) for row in rows])
+        style, curve = styles[row.method], _metric_by_round(row, "epsilon")
+        line = {"color": style.colour, "linestyle": style.linestyle, "label": method_label(row.method)}
+        steps.step(list(curve), [each.mean for each in curve.values()], where="post", **line)
+    bars.set_yticks(range(len(rows)), [method_label(row.method) for row in rows])
     bars.invert_yaxis()
     bars.set(xlabel="ε of one client: selection (ε₁, orange), release (ε₂, blue)")
     steps.set(xlabel="round", ylabel="ε spent")
     plots.integer_ticks(steps)
     if rows:
         steps.legend()
-    return figure, {"claims": claims}
+    return figure, replace(summary, claims=tuple(claims))
 
 
-def _hyperparameter_panels(summary: StudySummary, method: str) -> dict[str, dict[float, IntervalData]]:
+def _hyperparameter_panels(summary: StudySummary, method: str) -> dict[str, dict[float, Interval]]:
     """The metric of one method by hyper-parameter and sorted value; points are named `name=value`."""
-    panels: dict[str, dict[float, IntervalData]] = {}
-    for row in summary["lines"]:
-        if row["method"] != method or summary["metric"] not in row["metrics"]:
+    panels: dict[str, dict[float, Interval]] = {}
+    for row in summary.lines:
+        if row.method != method or summary.metric not in row.metrics:
             continue
-        for point in row["points"]:
+        for point in row.points:
             name, _, value = point.partition("=")
-            panels.setdefault(name, {})[float(value)] = row["metrics"][summary["metric"]]
+            panels.setdefault(name, {})[float(value)] = row.metrics[summary.metric]
     return {name: dict(sorted(panel.items())) for name, panel in panels.items()}
 
 
-def _intervals_overlap(one: IntervalData, other: IntervalData) -> bool:
-    bounds = (one["low"], one["high"], other["low"], other["high"])
-    return None not in bounds and bool(one["low"] <= other["high"] and other["low"] <= one["high"])
+def _intervals_overlap(one: Interval, other: Interval) -> bool:
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return False
+    return one.low <= other.high and other.low <= one.high
 
 
-def _hyperparameter_figure(context: FigureContext, summary: StudySummary) -> FigureAndData:
+def _hyperparameter_figure(context: FigureContext, summary: StudySummary) -> FigureAndSummary:
     """One panel per hyper-parameter: the headline with intervals, the controls dashed.
 
     The claims say whether our best value is the paper's, or their intervals overlap.
     """
     headline, claims = context.study.headline, []
     panels = _hyperparameter_panels(summary, headline)
-    controls = {method: _hyperparameter_panels(summary, method) for method in summary["methods"] if method != headline}
+    controls = {method: _hyperparameter_panels(summary, method) for method in summary.methods if method != headline}
     columns = max(1, len(panels))
     figure, grid = plots.make_subplots(columns, 1, (3.1 * columns, 3.2), sharey=True)
     for axes, (name, panel) in zip(grid.flat, panels.items(), strict=False):
-        best, paper_best = max(panel, key=lambda value: panel[value]["mean"]), context.study.optimum[name]
+        best, paper_best = max(panel, key=lambda value: panel[value].mean), context.study.optimum[name]
         overlaps = any(value in panel and _intervals_overlap(panel[best], panel[value]) for value in paper_best)
         other = f"{summaries.AGREES} (intervals overlap)" if overlaps else summaries.DIFFERS
         verdict = summaries.AGREES if best in paper_best else other
@@ -238,14 +243,14 @@ def _hyperparameter_figure(context: FigureContext, summary: StudySummary) -> Fig
             _plot_means(axes, range(len(control)), control, 0.12, **style)
         axes.set(xlabel=SYMBOLS.get(name, name))
         axes.set_xticks(range(len(panel)), [f"{value:g}" for value in panel])
-    grid[0, 0].set_ylabel(f"{summary['metric']} {summary['unit']}")
+    grid[0, 0].set_ylabel(f"{summary.metric} {summary.unit}")
     grid[0, 0].legend()
-    return figure, {"claims": claims}
+    return figure, replace(summary, claims=tuple(claims))
 
 
-def _mean_of(row: RowData, metric: str) -> float | None:
-    interval = row["metrics"].get(metric)
-    return None if interval is None else float(interval["mean"])
+def _mean_of(row: SummaryRow, metric: str) -> float | None:
+    interval = row.metrics.get(metric)
+    return None if interval is None else interval.mean
 
 
 def _overhead_verdict(ours: float, paper: float) -> str:
@@ -255,10 +260,10 @@ def _overhead_verdict(ours: float, paper: float) -> str:
 
 def _draw_time_bars(summary: StudySummary) -> "Figure":
     """Stacked bars of both phases for each framework and method, one panel per data set."""
-    panels: dict[str, list[RowData]] = {}
-    for row in summary["lines"]:
-        if row["metrics"]:
-            panels.setdefault(row["dataset"], []).append(row)
+    panels: dict[str, list[SummaryRow]] = {}
+    for row in summary.lines:
+        if row.metrics:
+            panels.setdefault(row.dataset, []).append(row)
     columns = max(1, len(panels))
     tallest = max((len(rows) for rows in panels.values()), default=1)
     figure, grid = plots.make_subplots(columns, 1, (5.5 * columns, 1.3 + 0.26 * tallest))
@@ -268,16 +273,16 @@ def _draw_time_bars(summary: StudySummary) -> "Figure":
         axes.barh(range(len(rows)), finetune, left=protogen, color=ORANGE, label="FT")
         axes.set_yticks(range(len(rows)), [_bar_label(summary, row) for row in rows], fontsize=8)
         axes.invert_yaxis()
-        axes.set(title=summary["datasets"][dataset]["title"], xlabel="ms of one client and round")
+        axes.set(title=summary.datasets[dataset].title, xlabel="ms of one client and round")
         axes.legend()
     return figure
 
 
-def _time_figure(context: FigureContext, summary: StudySummary) -> FigureAndData:
+def _time_figure(context: FigureContext, summary: StudySummary) -> FigureAndSummary:
     """The time of the parts of VPDR beside the paper's, and the overhead relative to the base."""
     parts, claims = time_vpdr_parts(context.headline_config()), []
     for phase, (metric, names) in PHASES.items():
-        base_rows = (row for row in summary["lines"] if row["method"] == context.study.base)
+        base_rows = (row for row in summary.lines if row.method == context.study.base)
         base_ms = next((_mean_of(row, metric) for row in base_rows), None)
         printed = paper_numbers()["time_ms_fedproto_office"][phase]
         added = " + ".join(f"{parts[name]:.3f}" for name in names)
@@ -289,23 +294,23 @@ def _time_figure(context: FigureContext, summary: StudySummary) -> FigureAndData
             verdict = _overhead_verdict(overhead, printed["overhead_pct"])
             paper, ours = f"{printed['overhead_pct']} %", f"{overhead:.1f} %"
             claims.append(_claim(summary, f"{phase}: overhead of VPDR", paper, ours, verdict))
-    return _draw_time_bars(summary), {"parts_ms": parts, "claims": claims}
+    return _draw_time_bars(summary), replace(summary, parts_ms=parts, claims=tuple(claims))
 
 
-def _mean_time_figure(context: FigureContext, summary: StudySummary) -> FigureAndData:
+def _mean_time_figure(context: FigureContext, summary: StudySummary) -> FigureAndSummary:
     """The mean extra time over all frameworks beside the paper's."""
     headline, base, claims = context.study.headline, context.study.base, []
-    pairs = [pair for pair in summary["pairs"] if (pair["first"], pair["second"]) == (headline, base)]
+    pairs = [pair for pair in summary.pairs if (pair.first, pair.second) == (headline, base)]
     if pairs:
         printed = paper_numbers()["time_ms_fedproto_office"]["six_framework_mean"]
-        extra = sum(pair["ours"]["mean"] for pair in pairs) / len(pairs)
-        totals = [_mean_of(row, "total_ms") for row in summary["lines"] if row["method"] == base]
+        extra = sum(pair.ours.mean for pair in pairs) / len(pairs)
+        totals = [_mean_of(row, "total_ms") for row in summary.lines if row.method == base]
         base_totals = [total for total in totals if total]
         overhead = 100 * extra / (sum(base_totals) / len(base_totals))
         claim = f"mean extra time of {method_label(headline)} over {len(pairs)} cells"
         paper, ours = f"+{printed['total_s']} s ({printed['pct']} %)", f"{extra / 1000:+.4f} s ({overhead:.1f} %)"
         claims.append(_claim(summary, claim, paper, ours, _overhead_verdict(overhead, printed["pct"])))
-    return _draw_time_bars(summary), {"claims": claims}
+    return _draw_time_bars(summary), replace(summary, claims=tuple(claims))
 
 
 def time_vpdr_parts(config: RunConfig) -> dict[str, float]:
@@ -376,23 +381,24 @@ def replay_features(config: RunConfig, rounds: Sequence[int], *, test: bool, run
 
     take_snapshot(RunState(0, {}, []))
     simulate(federation, callbacks=Callbacks(on_round_end=[take_snapshot]))
-    buffer, parts = io.BytesIO(), dict[str, Any]()
+    parts: dict[str, np.ndarray[Any, Any]] = {}
     for (round_index, name), (vectors, labels) in snapshots.items():
         parts |= {f"{round_index}/{name}/x": vectors.numpy(), f"{round_index}/{name}/y": labels.numpy()}
-    np.savez(buffer, **parts)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **parts)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, buffer.getvalue(), mode=0o600)
     return snapshots
 
 
 def _client_panels(
-    entries: Sequence[dict[str, Any]], *, width: float, height: float
-) -> tuple["Figure", list[tuple[dict[str, Any], Any]]]:
+    entries: Sequence[PanelData], *, width: float, height: float
+) -> tuple["Figure", list[tuple[PanelData, Any]]]:
     """A figure with one panel per entry: clients across, rounds down."""
-    rounds = list(dict.fromkeys(entry["round"] for entry in entries))
-    clients = list(dict.fromkeys(entry["client"] for entry in entries))
+    rounds = list(dict.fromkeys(entry.round for entry in entries))
+    clients = list(dict.fromkeys(entry.client for entry in entries))
     figure, grid = plots.make_subplots(len(clients), len(rounds), (width * len(clients), height * len(rounds)))
-    return figure, [(each, grid[rounds.index(each["round"]), clients.index(each["client"])]) for each in entries]
+    return figure, [(each, grid[rounds.index(each.round), clients.index(each.client)]) for each in entries]
 
 
 def _correlations(scores: np.ndarray[Any, Any], information: np.ndarray[Any, Any]) -> dict[str, float | None]:
@@ -408,7 +414,7 @@ def _correlation_text(value: float | None) -> str:
     return "undefined (all equal)" if value is None else f"{value:.3f}"
 
 
-def _correlation_figure(context: FigureContext, summary: StudySummary) -> FigureAndData:
+def _correlation_figure(context: FigureContext, summary: StudySummary) -> FigureAndSummary:
     """ANOVA scores against the mutual information of coordinate and label: clients across, rounds down.
 
     The paper claims correlations above 0.90 in each domain and does not mention the cap on the scores, so they
@@ -418,7 +424,7 @@ def _correlation_figure(context: FigureContext, summary: StudySummary) -> Figure
 
     config = context.headline_config()
     snapshots = replay_features(config, (0, config.run.rounds), test=False, runs_dir=context.runs_dir)
-    scatters: list[dict[str, Any]] = []
+    scatters: list[ScoreScatter] = []
     claims = []
     for (round_index, name), (vectors, labels) in snapshots.items():
         cap, scores = config.mechanism.cap, anova_scores(Features(vectors, labels)).double().numpy()
@@ -428,15 +434,17 @@ def _correlation_figure(context: FigureContext, summary: StudySummary) -> Figure
         plain, capped = _correlations(scores, information), _correlations(np.clip(scores, 0.0, cap), information)
         saturated = float(np.mean(scores >= cap))
         scatters.append(
-            {
-                "round": round_index,
-                "client": name,
-                "scores": scores.tolist(),
-                "information": information.tolist(),
-                "saturated": saturated,
-                **plain,
-                **{f"{key}_capped": value for key, value in capped.items()},
-            }
+            ScoreScatter(
+                round=round_index,
+                client=name,
+                scores=tuple(scores.tolist()),
+                information=tuple(information.tolist()),
+                saturated=saturated,
+                pearson=plain["pearson"],
+                spearman=plain["spearman"],
+                pearson_capped=capped["pearson"],
+                spearman_capped=capped["spearman"],
+            )
         )
         high = all(value is not None and CLAIMED_CORRELATION < value < math.inf for value in plain.values())
         claim = f"{name}, round {round_index}: Pearson / Spearman of S_j and I(z_j; y)"
@@ -446,21 +454,21 @@ def _correlation_figure(context: FigureContext, summary: StudySummary) -> Figure
         claims.append(_claim(summary, claim, f"> {CLAIMED_CORRELATION:.2f}", ours, verdict))
     figure, panels = _client_panels(scatters, width=2.9, height=2.7)
     for scatter, axes in panels:
-        axes.plot(scatter["information"], scatter["scores"], ".", color=BLUE, markersize=3, alpha=0.6)
-        label = f"{scatter['client']}, round {scatter['round']}"
-        axes.set(title=f"{label}: r = {_correlation_text(scatter['pearson'])}", xlabel="I(z_j; y), nats")
-        if scatter["client"] == scatters[0]["client"]:
+        axes.plot(scatter.information, scatter.scores, ".", color=BLUE, markersize=3, alpha=0.6)
+        label = f"{scatter.client}, round {scatter.round}"
+        axes.set(title=f"{label}: r = {_correlation_text(scatter.pearson)}", xlabel="I(z_j; y), nats")
+        if scatter.client == scatters[0].client:
             axes.set_ylabel("S_j (unclipped)")
-    return figure, {"claims": claims, "scatters": scatters}
+    return figure, replace(summary, claims=tuple(claims), scatters=tuple(scatters))
 
 
-def _tsne_figure(context: FigureContext, summary: StudySummary) -> FigureAndData:
+def _tsne_figure(context: FigureContext, summary: StudySummary) -> FigureAndSummary:
     """t-SNE maps of test samples coloured by class, with the accuracy as title: clients across, rounds down."""
     from sklearn.manifold import TSNE
 
     config = context.headline_config()
     rounds = tuple(dict.fromkeys((1, config.run.rounds)))
-    maps: list[dict[str, Any]] = []
+    maps: list[TsneMap] = []
     for (round_index, name), (vectors, labels) in replay_features(
         config, rounds, test=True, runs_dir=context.runs_dir
     ).items():
@@ -468,21 +476,21 @@ def _tsne_figure(context: FigureContext, summary: StudySummary) -> FigureAndData
         rows = torch.randperm(len(labels), generator=rng)[:MAX_TSNE_SAMPLES]
         perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
         tsne = TSNE(init="pca", perplexity=perplexity, random_state=context.seed)  # PCA: depends little on the seed
-        points = tsne.fit_transform(vectors[rows].double().numpy()).tolist()
-        maps.append({"round": round_index, "client": name, "points": points, "labels": labels[rows].tolist()})
-    metrics = next(row["metrics"] for row in summary["lines"] if row["method"] == context.study.headline)
+        points = tuple(tuple(point) for point in tsne.fit_transform(vectors[rows].double().numpy()).tolist())
+        maps.append(TsneMap(round=round_index, client=name, points=points, labels=tuple(labels[rows].tolist())))
+    metrics = next(row.metrics for row in summary.lines if row.method == context.study.headline)
     figure, panels = _client_panels(maps, width=2.7, height=2.8)
     for entry, axes in panels:
-        points = np.array(entry["points"])
-        axes.scatter(points[:, 0], points[:, 1], c=entry["labels"], cmap="tab10", s=5, linewidths=0)
-        accuracy = metrics[f"T={entry['round']} {entry['client']}"]["mean"]
-        axes.set(title=f"{entry['client']}, T = {entry['round']}: {accuracy:.2f} %", xticks=[], yticks=[])
-    clients = {entry["client"] for entry in maps}
+        xs, ys = np.array(entry.points).T
+        axes.scatter(xs, ys, c=entry.labels, cmap="tab10", s=5, linewidths=0)
+        accuracy = metrics[f"T={entry.round} {entry.client}"].mean
+        axes.set(title=f"{entry.client}, T = {entry.round}: {accuracy:.2f} %", xticks=[], yticks=[])
+    clients = {entry.client for entry in maps}
     figure.suptitle(textwrap.fill(summaries.page_title(summary), 30 * len(clients)), fontsize=10)
-    return figure, {"maps": maps}
+    return figure, replace(summary, maps=tuple(maps))
 
 
-FIGURES: dict[str, Callable[[FigureContext, StudySummary], FigureAndData]] = {
+FIGURES: dict[str, Callable[[FigureContext, StudySummary], FigureAndSummary]] = {
     "table": _dot_plot,
     "curves": _curves_figure,
     "sensitivity": _hyperparameter_figure,

@@ -5,7 +5,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vpdr.report.stats import Record, diagnostic_values, finite_values, last_release_error
+from vpdr.privacy import Ledger, accountants
+from vpdr.records import RunRecord
+from vpdr.report.stats import diagnostic_values, finite_values, last_release_error
 from vpdr.reproduce.studies import CellKey, Study, paper_numbers, shared_settings
 
 Metrics = dict[str, float]
@@ -81,50 +83,51 @@ PERCENT_METRICS = {"top1_pct"}
 STRICT_PREDICTORS = {"head": "head", "nearest": "nearest_cosine", "fused": "fused", "avg": "framework"}
 
 
-def accuracy_metrics(record: Record) -> Metrics:
+def accuracy_metrics(record: RunRecord) -> Metrics:
     """Accuracy of the framework's predictor in per cent: of each client, their mean and sample std."""
-    final = record["final"]["all"]["framework"]
-    return _percentages({**final["clients"], "avg": final["average"], "std": final["std"]})
+    final = record.final["all"]["framework"]
+    return _percentages({**final.clients, "avg": final.average, "std": final.std})
 
 
-def control_metrics(record: Record) -> Metrics:
+def control_metrics(record: RunRecord) -> Metrics:
     """Accuracy, and diagnostics of the releases: noise energy relative to IGPP, overlap, chance, error."""
     diagnostics = {name: diagnostic_values(record, name) for name in ("energy_ratio", "overlap", "chance")}
     means = {name: statistics.fmean(values) for name, values in diagnostics.items() if values}
     return {**accuracy_metrics(record), **_release_error(record), **means}
 
 
-def strict_metrics(record: Record) -> Metrics:
+def strict_metrics(record: RunRecord) -> Metrics:
     """Accuracy on all classes of each predictor, and the error of the last release."""
-    final = record["final"]["all"]
-    averages = {ours: final.get(name, {}).get("average") for ours, name in STRICT_PREDICTORS.items()}
+    final = record.final["all"]
+    averages = {ours: final[name].average for ours, name in STRICT_PREDICTORS.items() if name in final}
     return {**_percentages(averages), **_release_error(record)}
 
 
-def attack_metrics(record: Record) -> Metrics:
+def attack_metrics(record: RunRecord) -> Metrics:
     """The metrics of both attacks, as means over the attacked rounds; empty without attacks."""
     metrics: Metrics = {}
-    for name, (attack, metric) in ATTACK_METRICS.items():
-        values = record.get("attacks", {}).get(attack, {}).get("summary", {}).get(metric)
-        if values is None or values.get("mean") is None:
+    for name, (kind, metric) in ATTACK_METRICS.items():
+        attack = (record.attacks or {}).get(kind)
+        values = None if attack is None else attack.summary.get(metric)
+        if values is None or values.mean is None:
             continue
         factor = 100 if name in PERCENT_METRICS else 1
-        metrics[name] = values["mean"] * factor
-        if values.get("null") is not None:
-            metrics[f"{name} by chance"] = values["null"] * factor
+        metrics[name] = values.mean * factor
+        if values.null is not None:
+            metrics[f"{name} by chance"] = values.null * factor
     return metrics
 
 
-def accuracy_and_auc(record: Record) -> Metrics:
+def accuracy_and_auc(record: RunRecord) -> Metrics:
     """Accuracy, and the AUC of the membership attack where there is one."""
     attacks = attack_metrics(record)
     return accuracy_metrics(record) | ({"auc": attacks["auc"]} if "auc" in attacks else {})
 
 
-def phase_times(record: Record) -> Metrics:
+def phase_times(record: RunRecord) -> Metrics:
     """Milliseconds per client and round: the median over clients and all rounds but the first."""
-    rounds = record["rounds"][1:] or record["rounds"]  # the first round warms up
-    seconds = [client["seconds"] for entry in rounds for client in entry["clients"].values()]
+    rounds = record.rounds[1:] or record.rounds  # the first round warms up
+    seconds = [client.seconds for entry in rounds for client in entry.clients.values()]
     metrics: Metrics = {}
     for name, phase in (("protogen_ms", "prototypes"), ("finetune_ms", "finetune")):
         times = [1000 * each[phase] for each in seconds if phase in each]
@@ -132,43 +135,45 @@ def phase_times(record: Record) -> Metrics:
     return {**metrics, "total_ms": sum(metrics.values())}
 
 
-def feature_curves(record: Record) -> Metrics:
+def feature_curves(record: RunRecord) -> Metrics:
     """Accuracy, mean feature norm and teacher gap by round, and the distance of the last norm from R."""
     curves: Metrics = {}
-    for entry in record["rounds"]:
+    for entry in record.rounds:
         for name in ("norm_mean", "teacher_gap"):
-            if values := finite_values(client["features"].get(name) for client in entry["clients"].values()):
-                curves[f"{name}@{entry['round']}"] = statistics.fmean(values)
-    radius = record["plan"]["mechanism"]["clip_norm"]
-    norm = curves[f"norm_mean@{record['rounds'][-1]['round']}"]
+            if values := finite_values(client.features.get(name) for client in entry.clients.values()):
+                curves[f"{name}@{entry.round}"] = statistics.fmean(values)
+    radius = record.plan["mechanism"]["clip_norm"]
+    norm = curves[f"norm_mean@{record.rounds[-1].round}"]
     return {**accuracy_metrics(record), **curves, "norm": norm, "norm_distance": abs(norm - radius) / radius}
 
 
-def ledger_metrics(record: Record) -> Metrics:
+def ledger_metrics(record: RunRecord) -> Metrics:
     """Epsilon in total and by round, of the client that spent most, and the events of the longest ledger."""
-    metrics: Metrics = {"epsilon_spent": record["privacy"]["epsilon_spent"]}
-    for entry in record["rounds"]:
-        if spent := finite_values(client["epsilon"] for client in entry["clients"].values()):
-            metrics[f"epsilon@{entry['round']}"] = max(spent)
-    ledger = max(record["ledgers"].values(), key=lambda ledger: len(ledger["entries"]))
-    for entry in ledger["entries"]:
-        for event in entry["events"]:
+    metrics: Metrics = {}
+    if record.privacy.epsilon_spent is not None:
+        metrics["epsilon_spent"] = record.privacy.epsilon_spent
+    for each in record.rounds:
+        if spent := finite_values(client.epsilon for client in each.clients.values()):
+            metrics[f"epsilon@{each.round}"] = max(spent)
+    ledgers = [Ledger.from_state_dict(state) for state in record.ledgers.values()]
+    for entry in max(ledgers, key=lambda ledger: len(ledger.entries)).entries:
+        for event in map(accountants.event_to_dict, entry.receipt.events):
             for name, value in event.items():
                 if isinstance(value, int | float):
-                    metrics[f"{event['kind']}.{name}@{entry['round']}"] = float(value)
+                    metrics[f"{event['kind']}.{name}@{entry.round}"] = value
     return metrics
 
 
-def first_and_last_round(record: Record) -> Metrics:
+def first_and_last_round(record: RunRecord) -> Metrics:
     """Accuracy of each client after the first and after the last round."""
     metrics: Metrics = {}
-    for entry in (record["rounds"][0], record["rounds"][-1]):
-        clients = {name: client["accuracy"]["all"].get("framework") for name, client in entry["clients"].items()}
-        metrics |= _percentages({f"T={entry['round']} {name}": accuracy for name, accuracy in clients.items()})
+    for entry in (record.rounds[0], record.rounds[-1]):
+        clients = {name: client.accuracy["all"].get("framework") for name, client in entry.clients.items()}
+        metrics |= _percentages({f"T={entry.round} {name}": accuracy for name, accuracy in clients.items()})
     return {**metrics, "avg": accuracy_metrics(record)["avg"]}
 
 
-EXTRACTORS: dict[str, Callable[[Record], Metrics]] = {
+EXTRACTORS: dict[str, Callable[[RunRecord], Metrics]] = {
     "accuracy": accuracy_metrics,
     "controls": control_metrics,
     "strict": strict_metrics,
@@ -181,13 +186,13 @@ EXTRACTORS: dict[str, Callable[[Record], Metrics]] = {
 }  # by Study.reader
 
 
-def validation_accuracy(record: Record) -> float | None:
+def validation_accuracy(record: RunRecord) -> float | None:
     """The mean accuracy on the validation split in per cent; None without a validation split."""
-    average = record["final"].get("validation", {}).get("framework", {}).get("average")
-    return _percentages({"average": average}).get("average")
+    final = record.final.get("validation", {}).get("framework")
+    return None if final is None else _percentages({"average": final.average}).get("average")
 
 
-def _release_error(record: Record) -> Metrics:
+def _release_error(record: RunRecord) -> Metrics:
     error = last_release_error(record)
     return {} if error is None else {"relative_error": error}
 

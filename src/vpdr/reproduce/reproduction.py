@@ -100,16 +100,15 @@ def run_reproduction(reproduction: Reproduction, execution: ExecutionOptions) ->
     if execution.stop() and reproduction.remaining_runs > len(failures):
         return ReproductionResult(None, failures=failures, stopped=True)
     summary = summarise_study(study, reproduction.options, reproduction.cells, results)
-    if not any(row["metrics"] for row in summary["lines"]):
+    if not any(row.metrics for row in summary.lines):
         if not failures:
-            rows = [row for row in summary["lines"] if row["why"] is not None]
-            own_data = [row["why"] for row in rows if summary["datasets"][row["dataset"]]["given"] and row["why"]]
-            reason = [*own_data, *(row["why"] for row in rows), "nothing measured"][0]
+            rows = [row for row in summary.lines if row.why is not None]
+            own_data = [row.why for row in rows if summary.datasets[row.dataset].given and row.why]
+            reason = [*own_data, *(row.why for row in rows), "nothing measured"][0]
             raise InvalidInput(f"{study.id}: nothing can be run: {reason}")
         return ReproductionResult(None, failures=failures)
-    cells, seed = reproduction.cells, summary["seeds"][0]
+    cells, seed = reproduction.cells, summary.seeds[0]
     context = FigureContext(study=study, cells=cells, seed=seed, runs_dir=reproduction.runs_dir)
-    figure, figure_data = draw_figure(context, summary)
-    summary |= figure_data
+    figure, summary = draw_figure(context, summary)
     files = write_study_files(summary, figure, reproduction.output_dir)
     return ReproductionResult(summary, tuple(files), failures)

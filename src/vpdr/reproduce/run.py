@@ -6,10 +6,9 @@ Each run has a directory named by the hash of its config, so that no run is repe
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from vpdr.federation import Job, JobResult, build, never_stop, sweep
-from vpdr.records import RunDir, read_record
+from vpdr.records import RunDir, RunRecord, read_record
 from vpdr.reproduce.metrics import EXTRACTORS, Metrics, validation_accuracy
 from vpdr.reproduce.studies import Study, StudyCell
 from vpdr.types import ProgressCallback, no_progress
@@ -28,7 +27,7 @@ class RunMetrics:
     privacy_statement: str
     clients: tuple[str, ...]
     wall_seconds: float
-    versions: dict[str, str]
+    versions: Mapping[str, str]
 
 
 MetricsByConfig = dict[str, RunMetrics]  # config hash -> metrics
@@ -93,14 +92,14 @@ def run_study(study: Study, jobs: Sequence[Job], execution: ExecutionOptions) ->
     return results
 
 
-def _add_metrics(results: StudyResults, study: Study, job: Job, record: dict[str, Any]) -> None:
+def _add_metrics(results: StudyResults, study: Study, job: Job, record: RunRecord) -> None:
     results.metrics[job.config.config_hash] = RunMetrics(
         metrics=EXTRACTORS[study.reader](record),
         validation_accuracy=validation_accuracy(record),
-        privacy_statement=record["privacy"]["sentence"],
-        clients=tuple(record["clients"]),
-        wall_seconds=record["wall_seconds"],
-        versions=record["versions"],
+        privacy_statement=record.privacy.sentence,
+        clients=record.clients,
+        wall_seconds=record.wall_seconds,
+        versions=record.versions,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from vpdr.attacks import AttackConfig, parse_attack_config
 from vpdr.config import RunConfig, load, rules
 from vpdr.encoder import personal, zoo
+from vpdr.io import from_json
 from vpdr.validation import InvalidInput, check_known, deep_merge
 
 ConfigData = Mapping[str, Any]  # nested tables, as in TOML
@@ -107,25 +108,23 @@ def study_ids() -> list[str]:
 def load_study(name: str) -> Study:
     """Load one of `study_ids()`; raises InvalidInput for another name."""
     check_known("id", [name], study_ids())
-    content = _read_toml(f"experiments/{name}.toml")
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
-    return Study(id=name, **fields)
+    return from_json(Study, {"id": name, **_read_toml(f"experiments/{name}.toml")}, name)
 
 
-def shared_settings() -> dict[str, Any]:
+def shared_settings() -> ConfigData:
     """The content of setting.toml: data sets, display names and smoke settings of all studies."""
     return _read_toml("setting.toml")
 
 
 @lru_cache(maxsize=1)
-def paper_numbers() -> dict[str, Any]:
+def paper_numbers() -> ConfigData:
     """All numbers printed in the paper's tables."""
-    content: dict[str, Any] = json.loads((resources.files(_PACKAGE) / "paper_numbers.json").read_text())
+    content: ConfigData = json.loads((resources.files(_PACKAGE) / "paper_numbers.json").read_text())
     return content
 
 
 @lru_cache(maxsize=64)
-def _read_toml(file: str) -> dict[str, Any]:
+def _read_toml(file: str) -> ConfigData:
     return tomllib.loads((resources.files(_PACKAGE) / file).read_text())
 
 
@@ -163,7 +162,7 @@ class ReproduceOptions:
         RunConfig.from_dict(deep_merge(preset, self.overrides))  # reports a misspelt setting at once
 
     @property
-    def overrides(self) -> dict[str, Any]:
+    def overrides(self) -> ConfigData:
         return load.parse_overrides(self.settings)
 
     def check_study(self, study: Study) -> None:
@@ -349,7 +348,7 @@ def _dataset_settings(options: ReproduceOptions, dataset: str) -> ConfigData:
     return deep_merge(shared_settings()["datasets"][dataset]["plan"], settings)
 
 
-def _drop_unused_settings(data: ConfigData) -> dict[str, Any]:
+def _drop_unused_settings(data: ConfigData) -> ConfigData:
     """Drop settings that the config does not read, so that equal runs have equal hashes."""
     config, sections = RunConfig.from_dict(data), {name: dict(table) for name, table in data.items()}
     unused: tuple[str, ...] = ()

@@ -6,12 +6,11 @@ follow one rule (`VERDICT_RULE`), which is printed on every page.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from vpdr.report.format import DASH, mean_in_unit, number_in_unit, signed_in_unit
-from vpdr.report.stats import interval, shared_intervals
-from vpdr.reproduce.metrics import Metrics, paper_metrics
+from vpdr.report.stats import Interval, interval, shared_intervals
+from vpdr.reproduce.metrics import paper_metrics
 from vpdr.reproduce.run import SelectedClipNorm, StudyResults, mean_score, select_clip_norm
 from vpdr.reproduce.studies import ReproduceOptions, Study, StudyCell, shared_settings
 
@@ -34,9 +33,6 @@ _METRIC_HEADINGS = {
     "relative_error": "relMSE",
 }
 
-StudySummary = Mapping[str, Any]  # the JSON object of a study
-RowData = Mapping[str, Any]  # one of its "lines": a SummaryRow as JSON
-IntervalData = Mapping[str, Any]  # mean, low, high, std and values, as made by vpdr.report.stats.interval
 CellSelections = Sequence[tuple[StudyCell, SelectedClipNorm | None]]
 
 
@@ -44,13 +40,13 @@ CellSelections = Sequence[tuple[StudyCell, SelectedClipNorm | None]]
 class Contrast:
     """A difference between two methods: ours as an interval over seeds, and the paper's."""
 
-    ours: IntervalData
+    ours: Interval
     paper: float
 
     @property
     def same_sign(self) -> bool:
         """Whether both differences have the same sign; zero has none."""
-        return bool(self.ours["mean"] * self.paper > 0)
+        return self.ours.mean * self.paper > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +56,7 @@ class GridEntry:
     radius: float | None
     chosen: bool
     validation: float | None
-    metrics: Mapping[str, IntervalData]
+    metrics: Mapping[str, Interval]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,22 +65,17 @@ class SummaryRow:
 
     dataset: str
     method: str
-    frameworks: list[str]
-    points: list[str]
-    why: str | None = None  # why there are no numbers
-    metrics: Mapping[str, IntervalData] = field(default_factory=dict)  # at the selected R
-    paper: Metrics = field(default_factory=dict)
-    radius: float | None = None
+    frameworks: tuple[str, ...]
+    points: tuple[str, ...]
+    why: str | None  # why there are no numbers
+    metrics: Mapping[str, Interval]  # at the selected R
+    paper: Mapping[str, float]
+    radius: float | None
     chosen_by: str | None = None  # the split on which R was selected
-    grid: list[GridEntry] = field(default_factory=list)
+    grid: tuple[GridEntry, ...]
     privacy: str | None = None  # the privacy statement of the runs
-    difference: float | None = None  # ours minus the paper's
-    verdict: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The row as JSON data; a row without runs has no `chosen_by` and no `privacy`."""
-        optional = ("chosen_by", "privacy")
-        return {name: v for name, v in asdict(self).items() if v is not None or name not in optional}
+    difference: float | None  # ours minus the paper's
+    verdict: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,19 +87,97 @@ class PairedDifference:
     point: str
     first: str
     second: str
-    ours: IntervalData
+    ours: Interval
     paper: float | None
-    verdict: str = ""
+    verdict: str
 
     @property
     def contrast(self) -> Contrast | None:
         return None if self.paper is None else Contrast(self.ours, self.paper)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetSummary:
+    """A data set of a study; without given data, backbone and adapters are None."""
+
+    adapters: str | None = ""  # absent in older summaries
+    title: str
+    given: bool
+    backbone: str | None
+    paper_backbone: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperClaim:
+    """A claim of the paper that is no table entry, beside ours."""
+
+    claim: str
+    paper: str
+    ours: str
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreScatter:
+    """The points of a score correlation: one per coordinate of a client's features after a round."""
+
+    round: int
+    client: str
+    scores: tuple[float, ...]
+    information: tuple[float, ...]
+    saturated: float  # share of scores at the cap
+    pearson: float | None
+    spearman: float | None
+    pearson_capped: float | None
+    spearman_capped: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TsneMap:
+    """The t-SNE map of a client's test features after a round."""
+
+    round: int
+    client: str
+    points: tuple[tuple[float, ...], ...]
+    labels: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudySummary:
+    """The content of `ID.json`; docs/record.md explains the fields."""
+
+    schema: str = SCHEMA
+    version: int = VERSION
+    id: str
+    title: str
+    paper: str
+    kind: str
+    columns: str
+    metric: str
+    unit: str
+    smoke: bool
+    seeds: tuple[int, ...]
+    radii: tuple[float, ...]
+    methods: tuple[str, ...]
+    frameworks: tuple[str, ...]
+    datasets: Mapping[str, DatasetSummary]
+    settings: tuple[str, ...]
+    rule: str
+    notes: tuple[str, ...]
+    lines: tuple[SummaryRow, ...]
+    pairs: tuple[PairedDifference, ...]
+    versions: Mapping[str, str]
+    wall_seconds: float
+    parts_ms: Mapping[str, float] | None = None  # this and the next three are the data of figures
+    claims: tuple[PaperClaim, ...] | None = None
+    scatters: tuple[ScoreScatter, ...] | None = None
+    maps: tuple[TsneMap, ...] | None = None
+
+
 def summarise_study(
     study: Study, options: ReproduceOptions, cells: Sequence[StudyCell], results: StudyResults
-) -> dict[str, Any]:
-    """The summary of a study as JSON data."""
+) -> StudySummary:
+    """The summary of a study, without the data of its figure."""
     seeds = options.seeds_for(study)
     selections = [(cell, select_clip_norm(cell, results.metrics, seeds, options.select)) for cell in cells]
     pairs = _paired_differences(study, options, selections)
@@ -120,37 +189,35 @@ def summarise_study(
     for name in study.datasets:
         dataset, given = shared_settings()["datasets"][name], name in options.data_dirs
         title = dataset["title"]
-        datasets[name] = {
-            "adapters": options.adapters_for(name) if given else None,
-            "title": title if given or not options.smoke else f"{title} (embedded digits instead)",
-            "given": given,
-            "backbone": options.backbone_for(name) if given else None,
-            "paper_backbone": dataset["backbone"],
-        }
-    return {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "id": study.id,
-        "title": study.title,
-        "paper": study.paper,
-        "kind": study.kind,
-        "columns": study.columns,
-        "metric": study.metric,
-        "unit": study.unit,
-        "smoke": options.smoke,
-        "seeds": list(seeds),
-        "radii": list(options.radii_for(study)),
-        "methods": list(study.methods),
-        "frameworks": list(study.frameworks),
-        "datasets": datasets,
-        "settings": list(options.settings),
-        "rule": rule,
-        "notes": [*study.notes, *point_notes],
-        "lines": [row.to_json() for row in rows],
-        "pairs": [asdict(pair) for pair in pairs],
-        "versions": next((run.versions for run in results.metrics.values()), {}),
-        "wall_seconds": sum(run.wall_seconds for run in results.metrics.values()),
-    }
+        datasets[name] = DatasetSummary(
+            adapters=options.adapters_for(name) if given else None,
+            title=title if given or not options.smoke else f"{title} (embedded digits instead)",
+            given=given,
+            backbone=options.backbone_for(name) if given else None,
+            paper_backbone=dataset["backbone"],
+        )
+    return StudySummary(
+        id=study.id,
+        title=study.title,
+        paper=study.paper,
+        kind=study.kind,
+        columns=study.columns,
+        metric=study.metric,
+        unit=study.unit,
+        smoke=options.smoke,
+        seeds=seeds,
+        radii=options.radii_for(study),
+        methods=study.methods,
+        frameworks=study.frameworks,
+        datasets=datasets,
+        settings=tuple(options.settings),
+        rule=rule,
+        notes=(*study.notes, *point_notes),
+        lines=tuple(rows),
+        pairs=tuple(pairs),
+        versions=next((run.versions for run in results.metrics.values()), {}),
+        wall_seconds=sum(run.wall_seconds for run in results.metrics.values()),
+    )
 
 
 def _paired_differences(study: Study, options: ReproduceOptions, selections: CellSelections) -> list[PairedDifference]:
@@ -176,6 +243,7 @@ def _paired_differences(study: Study, options: ReproduceOptions, selections: Cel
             second=other_key.method,
             ours=interval(values),
             paper=None if papers[0] is None or papers[1] is None else papers[0] - papers[1],
+            verdict="",
         )
         setting = _setting_differences(options, key.dataset)
         verdict = _qualify_verdict(verdict_for_contrast(difference.contrast), difference.paper, setting)
@@ -194,8 +262,15 @@ def _make_row(
     row = SummaryRow(
         dataset=cell.key.dataset,
         method=cell.key.method,
-        frameworks=list(dict.fromkeys(key.framework for key in cell.keys)),
-        points=list(dict.fromkeys(key.point for key in cell.keys)),
+        frameworks=tuple(dict.fromkeys(key.framework for key in cell.keys)),
+        points=tuple(dict.fromkeys(key.point for key in cell.keys)),
+        why=None,
+        metrics={},
+        paper={},
+        radius=None,
+        grid=(),
+        difference=None,
+        verdict="",
     )
     if selection is None:
         seeds = options.seeds_for(study)
@@ -219,7 +294,7 @@ def _make_row(
         paper=paper_metrics(study, cell.key, domains),
         radius=selection.radius,
         chosen_by=selection.selected_on,
-        grid=grid,
+        grid=tuple(grid),
         privacy=first_run.privacy_statement,
     )
     ours, paper = row.metrics.get(study.metric), row.paper.get(study.metric)
@@ -236,16 +311,16 @@ def _make_row(
     verdict = verdict_for_value(ours, paper, study.tolerance, contrasts[0] if contrasts else None)
     return replace(
         row,
-        difference=None if paper is None or options.smoke else ours["mean"] - paper,
+        difference=None if paper is None or options.smoke else ours.mean - paper,
         verdict=_qualify_verdict(verdict, paper, _setting_differences(options, row.dataset, row.metrics)),
     )
 
 
-def verdict_for_value(ours: IntervalData, paper: float | None, tolerance: float, contrast: Contrast | None) -> str:
+def verdict_for_value(ours: Interval, paper: float | None, tolerance: float, contrast: Contrast | None) -> str:
     """Compare an interval with the paper's number; the contrast decides if they differ."""
     if paper is None:
         return NOT_IN_PAPER
-    gap, std = abs(ours["mean"] - paper), ours["std"]
+    gap, std = abs(ours.mean - paper), ours.std
     if std is not None and gap <= std:
         return f"{AGREES} (within 1 std over seeds)"
     if gap <= tolerance:
@@ -262,9 +337,9 @@ def verdict_for_contrast(contrast: Contrast | None) -> str:
     return f"{AGREES_IN_SIGN if contrast.same_sign else DIFFERS} ({describe_interval(contrast.ours)})"
 
 
-def describe_interval(ours: IntervalData) -> str:
+def describe_interval(ours: Interval) -> str:
     """Whether the interval of a difference excludes zero."""
-    low, high = ours["low"], ours["high"]
+    low, high = ours.low, ours.high
     if low is None or high is None:
         return "one seed: no interval"
     return "interval excludes zero" if low > 0 or high < 0 else "interval includes zero"
@@ -298,37 +373,37 @@ def _qualify_verdict(verdict: str, paper: float | None, differences: Sequence[st
 
 def page_title(summary: StudySummary) -> str:
     """The title, marked for smoke runs."""
-    mark = "SMOKE: " if summary["smoke"] else ""
-    return f"{mark}{summary['title']} ({summary['paper']})"
+    mark = "SMOKE: " if summary.smoke else ""
+    return f"{mark}{summary.title} ({summary.paper})"
 
 
-def comparison_cells(summary: StudySummary, row: RowData) -> list[str]:
+def comparison_cells(summary: StudySummary, row: SummaryRow) -> list[str]:
     """The paper's number, ours, their difference, and the verdict."""
-    unit, metric = summary["unit"], summary["metric"]
-    paper, ours = number_in_unit(row["paper"].get(metric), unit), mean_in_unit(row["metrics"].get(metric), unit)
-    return [paper, ours, signed_in_unit(row["difference"], unit), row["verdict"]]
+    unit, metric = summary.unit, summary.metric
+    paper, ours = number_in_unit(row.paper.get(metric), unit), mean_in_unit(row.metrics.get(metric), unit)
+    return [paper, ours, signed_in_unit(row.difference, unit), row.verdict]
 
 
 def label_headings(summary: StudySummary) -> list[str]:
     """The headings of the label columns."""
-    has_points = any(row["points"] != [""] for row in summary["lines"])
+    has_points = any(row.points != ("",) for row in summary.lines)
     return ["framework", "method", *(["point"] if has_points else [])]
 
 
-def row_labels(summary: StudySummary, row: RowData) -> list[str]:
+def row_labels(summary: StudySummary, row: SummaryRow) -> list[str]:
     """The labels of a row: framework, method and, where the study has points, its point."""
-    labels = [framework_label(summary, row), method_label(row["method"])]
+    labels = [framework_label(summary, row), method_label(row.method)]
     if len(label_headings(summary)) == len(labels):
         return labels
-    points = {point for each in summary["lines"] for point in each["points"]}
-    return [*labels, "all" if len(row["points"]) == len(points) > 1 else "; ".join(row["points"])]
+    points = {point for each in summary.lines for point in each.points}
+    return [*labels, "all" if len(row.points) == len(points) > 1 else "; ".join(row.points)]
 
 
-def framework_label(summary: StudySummary, row: RowData) -> str:
+def framework_label(summary: StudySummary, row: SummaryRow) -> str:
     """The names of a row's frameworks; a dash if the row holds for all of several frameworks."""
-    if len(summary["frameworks"]) > 1 and len(row["frameworks"]) == len(summary["frameworks"]):
+    if len(summary.frameworks) > 1 and len(row.frameworks) == len(summary.frameworks):
         return DASH
-    return ", ".join(framework_name(name) for name in row["frameworks"])
+    return ", ".join(framework_name(name) for name in row.frameworks)
 
 
 def framework_name(framework: str) -> str:
@@ -341,9 +416,9 @@ def method_label(method: str) -> str:
     return str(shared_settings()["names"]["methods"].get(method, method))
 
 
-def metric_names(rows: Sequence[RowData]) -> list[str]:
+def metric_names(rows: Sequence[SummaryRow]) -> list[str]:
     """The metrics of these rows, ours and the paper's, without values by round (`name@round`)."""
-    names = (name for row in rows for name in (*row["metrics"], *row["paper"]))
+    names = (name for row in rows for name in (*row.metrics, *row.paper))
     return [name for name in dict.fromkeys(names) if "@" not in name]
 
 

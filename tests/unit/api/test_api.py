@@ -18,7 +18,7 @@ def test_callbacks_are_called_without_a_directory() -> None:
     options = RunOptions(on_round_end=[lambda state: rounds_done.append(state.rounds_done)])
     record = vpdr.run(tiny(), options=options)
     assert rounds_done == [1, 2, 3]
-    assert len(record["rounds"]) == 3
+    assert len(record.rounds) == 3
 
 
 def test_progress_is_passed_on_without_a_directory(monkeypatch) -> None:

@@ -16,6 +16,7 @@ from vpdr.attacks.membership import (
 )
 from vpdr.client import Samples, Shard
 from vpdr.prototypes import ClassMeans
+from vpdr.records import AttackResult
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
 
@@ -29,7 +30,7 @@ def noisy_upload(shard: Shard, noise: float, seed: int = 1) -> Prototypes:
     return Prototypes(means.vectors + noise * torch.randn(means.vectors.shape, generator=rng), means.labels)
 
 
-def membership_metrics(shard: Shard, uploads: list[Prototypes]) -> dict:
+def membership_metrics(shard: Shard, uploads: list[Prototypes]) -> AttackResult:
     """All three adversaries on one client."""
     candidates = sample_candidates(shard, "client", Streams(0))
     assert candidates is not None
@@ -51,27 +52,27 @@ def membership_metrics(shard: Shard, uploads: list[Prototypes]) -> dict:
     count = len(uploads)
     present = torch.ones(count, len(candidates.classes), dtype=torch.bool)
     scores = MembershipScores(candidates, list(range(1, count + 1)), torch.stack(values), present, [True] * count)
-    return membership_result({"client": scores})
+    return membership_result({"client": scores}, "client")
 
 
 def test_without_a_leak_every_interval_covers_chance() -> None:
     whole = gaussian_shard(40, 40, 10, SPECTRUM)
     candidates, used = (whole.train.take(torch.arange(start, 400, 2)) for start in range(2))
     result = membership_metrics(Shard(candidates, whole.test), [noisy_upload(Shard(used, whole.test), 0.0)])
-    for adversary in (result, *result["stronger"].values()):
-        auc, advantage = adversary["summary"]["auc"], adversary["summary"]["advantage"]
-        assert auc["mean"] == pytest.approx(0.5, abs=0.05)
-        assert auc["low"] <= 0 <= auc["high"]
-        assert advantage["low"] <= 0 <= advantage["high"]
-        assert advantage["null"] > 0.13
+    for adversary in (result, *result.stronger.values()):
+        auc, advantage = adversary.summary["auc"], adversary.summary["advantage"]
+        assert auc.mean == pytest.approx(0.5, abs=0.05)
+        assert auc.low <= 0 <= auc.high
+        assert advantage.low <= 0 <= advantage.high
+        assert advantage.null > 0.13
 
 
 def test_the_interval_covers_chance_as_often_as_it_says() -> None:
     covered = []
     for seed in range(40):
         shard = gaussian_shard(12, 12, 4, torch.ones(16), seed=seed)
-        result = membership_metrics(shard, [noisy_upload(shard, 50.0, seed)])["summary"]["advantage"]
-        covered.append(result["low"] <= 0 <= result["high"])
+        result = membership_metrics(shard, [noisy_upload(shard, 50.0, seed)]).summary["advantage"]
+        covered.append(result.low <= 0 <= result.high)
     assert sum(covered) >= 34
 
 
@@ -79,9 +80,9 @@ def test_separated_members_are_distinguished() -> None:
     shard = gaussian_shard(30, 30, 5, SPECTRUM, shift=9.0)
     result = membership_metrics(shard, [noisy_upload(shard, 0.0)])
     for metric in ("auc", "tpr_at_1fpr", "advantage", "f1"):
-        assert result["summary"][metric]["mean"] == 1
-        assert result["pooled"][metric]["mean"] == 1
-    assert result["summary"]["advantage"]["low"] > 0.5
+        assert result.summary[metric].mean == 1
+        assert result.pooled[metric].mean == 1
+    assert result.summary["advantage"].low > 0.5
 
 
 def test_the_likelihood_ratio_beats_the_distance_without_privacy() -> None:
@@ -89,7 +90,7 @@ def test_the_likelihood_ratio_beats_the_distance_without_privacy() -> None:
     for seed in range(4):
         shard = gaussian_shard(20, 150, 10, SPECTRUM, seed=seed)
         result = membership_metrics(shard, [noisy_upload(shard, 0.0)])
-        aucs.append([result["summary"]["auc"]["mean"], result["stronger"]["likelihood"]["summary"]["auc"]["mean"]])
+        aucs.append([result.summary["auc"].mean, result.stronger["likelihood"].summary["auc"].mean])
     distance, likelihood = torch.tensor(aucs).mean(0).tolist()
     assert distance == pytest.approx(0.62, abs=0.03)
     assert likelihood == pytest.approx(0.80, abs=0.03)
@@ -98,17 +99,17 @@ def test_the_likelihood_ratio_beats_the_distance_without_privacy() -> None:
 def test_all_uploads_together_show_more_than_one() -> None:
     shard = gaussian_shard(20, 60, 10, SPECTRUM)
     result = membership_metrics(shard, [noisy_upload(shard, 0.3, seed) for seed in range(20)])
-    once = result["stronger"]["likelihood"]["summary"]["auc"]["mean"]
-    assert result["stronger"]["accumulated"]["summary"]["auc"]["mean"] > once + 0.05
+    once = result.stronger["likelihood"].summary["auc"].mean
+    assert result.stronger["accumulated"].summary["auc"].mean > once + 0.05
 
 
 def test_too_few_non_members_are_noted() -> None:
     few = gaussian_shard(10, 10, 3, torch.ones(8))
-    summary = membership_metrics(few, [noisy_upload(few, 0.0)])["summary"]
-    assert "3 of 3 classes" in summary["tpr_at_1fpr"]["note"]
-    assert "note" not in summary["auc"]
+    summary = membership_metrics(few, [noisy_upload(few, 0.0)]).summary
+    assert "3 of 3 classes" in str(summary["tpr_at_1fpr"].note)
+    assert summary["auc"].note is None
     many = gaussian_shard(10, 100, 3, torch.ones(8))
-    assert "note" not in membership_metrics(many, [noisy_upload(many, 0.0)])["summary"]["tpr_at_1fpr"]
+    assert membership_metrics(many, [noisy_upload(many, 0.0)]).summary["tpr_at_1fpr"].note is None
 
 
 def test_the_nearest_of_several_prototypes_counts() -> None:

@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,9 @@ from vpdr.attacks import (
 )
 from vpdr.config import RunConfig
 from vpdr.federation import Callbacks, RoundUploads, RunOptions, build, run_federation, simulate
-from vpdr.records import UploadStore, read_record
+from vpdr.io import json_safe
+from vpdr.records import AttackMetric, AttackResult, RunRecord, UploadStore, read_record
+from vpdr.report.html import run_page
 from vpdr.types import Prototypes
 from vpdr.validation import InvalidInput
 
@@ -37,7 +40,7 @@ def run(
     attack_config: AttackConfig | None = None,
     callbacks: AttackCallbacks | None = None,
     **options,
-) -> dict:
+) -> RunRecord:
     observers = () if attack_config is None else (AttackFactory(attack_config, callbacks or AttackCallbacks()),)
     record = run_federation(config, out, options=RunOptions(observers=observers, **options)).record
     assert record is not None
@@ -50,19 +53,19 @@ def run(
 def test_attacks_do_not_change_the_run(settings, tmp_path: Path) -> None:
     config = tiny(*settings)
     without, attacked = run(config, tmp_path / "a"), run(config, tmp_path / "b", BOTH)
-    result = attacked.pop("attacks")
-    assert timeless(without) == timeless(attacked)
-    assert [entry["round"] for entry in result["mia"]["rounds"]] == [1, 2, 3]
+    result = attacked.attacks
+    assert timeless(without) == timeless(replace(attacked, attacks=None))
+    assert [entry.round for entry in result["mia"].rounds] == [1, 2, 3]
     for metric in ("auc", "tpr_at_1fpr", "advantage", "f1"):
-        assert {"mean", "std", "null", "corrected", "low", "high"} <= result["mia"]["summary"][metric].keys()
+        assert None not in (result["mia"].summary[metric].low, result["mia"].summary[metric].high)
     for metric in ("cos", "cos_clean", "cffd", "top1"):
-        assert {"mean", "std", "null", "corrected"} <= result["fsh"]["summary"][metric].keys()
+        assert json_safe(result["fsh"].summary[metric]).keys() == {"mean", "std", "null", "corrected"}
 
 
 def test_only_the_configured_rounds_are_attacked(tmp_path: Path) -> None:
-    result = run(tiny(), tmp_path / "a", AttackConfig(kinds=("mia",), rounds=(2,)))["attacks"]["mia"]
-    assert [entry["round"] for entry in result["rounds"]] == [2]
-    assert result["stronger"] == {}
+    result = run(tiny(), tmp_path / "a", AttackConfig(kinds=("mia",), rounds=(2,))).attacks["mia"]
+    assert [entry.round for entry in result.rounds] == [2]
+    assert result.stronger == {}
     with pytest.raises(InvalidInput, match=r"must lie in 1\.\.3, got 9"):
         run(tiny(), tmp_path / "b", AttackConfig(kinds=("mia",), rounds=(9,)))
     assert not (tmp_path / "b").exists()
@@ -89,27 +92,27 @@ def test_a_stopped_run_resumes_with_its_attacks(tmp_path: Path) -> None:
 
 def test_a_client_that_joins_late_or_misses_a_round_is_attacked_when_it_sends(tmp_path: Path) -> None:
     config = tiny('participation.schedule={"client-000" = [1, 3], "client-002" = [2]}')
-    rounds = run(config, tmp_path / "a", MEMBERSHIP)["attacks"]["mia"]["rounds"]
-    assert [sorted(each["clients"]) for each in rounds] == [["client-000"], ["client-002"], ["client-000"]]
+    rounds = run(config, tmp_path / "a", MEMBERSHIP).attacks["mia"].rounds
+    assert [sorted(each.clients) for each in rounds] == [["client-000"], ["client-002"], ["client-000"]]
 
 
 def test_a_run_without_uploads_has_nothing_to_attack(tmp_path: Path) -> None:
-    result = run(tiny("framework.kind=local"), tmp_path / "a", BOTH)["attacks"]
-    assert result["mia"]["rounds"] == result["fsh"]["rounds"] == []
-    assert result["mia"]["summary"] == result["fsh"]["summary"] == {}
+    result = run(tiny("framework.kind=local"), tmp_path / "a", BOTH).attacks
+    assert result["mia"].rounds == result["fsh"].rounds == ()
+    assert result["mia"].summary == result["fsh"].summary == {}
 
 
 def test_the_same_upload_again_adds_nothing(tmp_path: Path) -> None:
     config = tiny("release.count=1", "release.encoder=public", "mechanism.kind=none", "run.rounds=4")
-    result = run(config, tmp_path / "a", MEMBERSHIP)["attacks"]["mia"]["stronger"]
-    once, total = (result[name]["summary"]["auc"]["mean"] for name in ("likelihood", "accumulated"))
+    result = run(config, tmp_path / "a", MEMBERSHIP).attacks["mia"].stronger
+    once, total = (result[name].summary["auc"].mean for name in ("likelihood", "accumulated"))
     assert once == pytest.approx(total)
 
 
 @pytest.mark.parametrize("noise", ["seeded", "system"])
 def test_a_run_can_be_attacked_afterwards_from_its_uploads(noise, tmp_path: Path) -> None:
     config = tiny(f"release.noise={noise}")
-    during = run(config, tmp_path / "a", BOTH)["attacks"]
+    during = run(config, tmp_path / "a", BOTH).attacks
     before = sorted(path.read_bytes() for path in (tmp_path / "a" / "ledgers").iterdir())
     after = attack_finished_run(config, tmp_path / "a", BOTH, lambda *_: None, AttackCallbacks())
     assert timeless(during) == timeless(after)
@@ -191,8 +194,8 @@ def test_missing_attacks_are_added_to_a_finished_run(tmp_path: Path) -> None:
     attacked = RunOptions(observers=[AttackFactory(BOTH)])
     record = run_federation(config, tmp_path / "a", resume=True, options=attacked).record
     assert record is not None
-    assert set(record["attacks"]) == {"mia", "fsh"}
-    assert read_record(tmp_path / "a" / "record.json")["attacks"].keys() == record["attacks"].keys()
+    assert set(record.attacks) == {"mia", "fsh"}
+    assert read_record(tmp_path / "a" / "record.json").attacks.keys() == record.attacks.keys()
     assert timeless(run(config, tmp_path / "b", BOTH)) == timeless(record)
 
 
@@ -202,12 +205,12 @@ def test_noise_on_small_clients_leaves_reconstructions_at_chance(tmp_path: Path)
     summaries = {}
     for mechanism, rounds in (("none", 1), ("igpp", 20)):
         config = tiny(*sizes, f"run.rounds={rounds}", f"mechanism.kind={mechanism}", "train.batch=256")
-        summaries[mechanism] = run(config, tmp_path / mechanism, attack_config)["attacks"]["fsh"]["summary"]
-    assert summaries["none"]["top1"]["mean"] == 1
-    assert summaries["none"]["cos"]["mean"] > 0.99
-    assert summaries["igpp"]["top1"]["mean"] < 0.3
-    assert summaries["igpp"]["cos_clean"]["mean"] < 0.5
-    assert summaries["igpp"]["top1"]["null"] == pytest.approx(0.1)
+        summaries[mechanism] = run(config, tmp_path / mechanism, attack_config).attacks["fsh"].summary
+    assert summaries["none"]["top1"].mean == 1
+    assert summaries["none"]["cos"].mean > 0.99
+    assert summaries["igpp"]["top1"].mean < 0.3
+    assert summaries["igpp"]["cos_clean"].mean < 0.5
+    assert summaries["igpp"]["top1"].null == pytest.approx(0.1)
 
 
 def test_the_initial_encoder_is_a_weaker_adversary(tmp_path: Path) -> None:
@@ -217,12 +220,12 @@ def test_the_initial_encoder_is_a_weaker_adversary(tmp_path: Path) -> None:
             config,
             tmp_path / encoder,
             AttackConfig(kinds=("fsh", "mia"), rounds=(3,), adversary_encoder=encoder, steps=400),
-        )["attacks"]
+        ).attacks
         for encoder in ("client", "initial")
     )
-    assert strong["fsh"]["summary"]["cos_clean"]["mean"] > weak["fsh"]["summary"]["cos_clean"]["mean"]
-    assert weak["mia"]["phi"] == "initial"
-    assert weak["mia"]["summary"]["auc"] != strong["mia"]["summary"]["auc"]
+    assert strong["fsh"].summary["cos_clean"].mean > weak["fsh"].summary["cos_clean"].mean
+    assert weak["mia"].phi == "initial"
+    assert weak["mia"].summary["auc"] != strong["mia"].summary["auc"]
 
 
 def test_reconstructions_are_saved(tmp_path: Path) -> None:
@@ -280,15 +283,18 @@ class CountingAttack:
     def load_state_dict(self, state: Mapping) -> None:
         self.uploads = state["uploads"]
 
-    def result(self) -> dict:
-        return self.state_dict()
+    def result(self) -> AttackResult:
+        count = AttackMetric(mean=self.uploads, std=0.0, null=0.0, corrected=self.uploads)
+        return AttackResult(phi="client", rounds=(), summary={"uploads": count}, seconds=0.0)
 
 
 def test_a_registered_attack_runs(tmp_path: Path) -> None:
     ATTACKS.register("count", CountingAttack)
     try:
-        result = run(tiny(), tmp_path / "a", parse_attack_config("count,mia", "1,3"))["attacks"]
+        record = run(tiny(), tmp_path / "a", parse_attack_config("count,mia", "1,3"))
     finally:
         ATTACKS.unregister("count")
-    assert result["count"] == {"uploads": 6}
-    assert len(result["mia"]["rounds"]) == 2
+    assert record.attacks is not None
+    assert record.attacks["count"].summary["uploads"].mean == 6
+    assert len(record.attacks["mia"].rounds) == 2
+    assert '<th scope="row">uploads</th><td>6.000</td>' in run_page(record)

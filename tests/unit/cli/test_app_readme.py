@@ -36,8 +36,8 @@ def test_runs_leave_a_record_and_a_report(snippet, tmp_path, monkeypatch) -> Non
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(compile(snippet, "README.md", "exec"), names)
-    assert names["record"]["schema"] == "vpdr-record"
-    assert names["summary"]["schema"] == "vpdr-summary"
+    assert names["record"].schema == "vpdr-record"
+    assert names["summary"].schema == "vpdr-summary"
     assert {path.parent.name for path in tmp_path.glob("runs/*/report.html")} == {"mine", "both"}
 
 

@@ -76,9 +76,9 @@ def test_fused_accuracy_is_at_least_that_of_the_own_model(name: str) -> None:
     """All classes are held in equal numbers: the framework's own way to predict decides."""
     settings = ("benchmark.samples=80", "train.lr=0.01", "train.epochs=3", "run.rounds=4")
     federation = build(tiny(f"framework.kind={name}", "budget.epsilon=0.1", *settings, source="strict"))
-    last = simulate(federation).round_records[-1]["clients"]
+    last = simulate(federation).round_records[-1].clients
     for client in last.values():
-        accuracy = client["accuracy"]["all"]
+        accuracy = client.accuracy["all"]
         assert accuracy["fused"] >= accuracy["framework"] - 0.05
 
 

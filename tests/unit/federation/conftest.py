@@ -1,6 +1,7 @@
 """Tiny federations."""
 
 import json
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from vpdr.config import ExperimentOptions, RunConfig, load_experiment
@@ -29,8 +30,10 @@ def timeless(record: Any) -> str:
     """A record without its clocks, as text."""
 
     def strip(value: Any) -> Any:
+        if is_dataclass(value):
+            value = asdict(value)
         if isinstance(value, dict):
             return {k: strip(v) for k, v in value.items() if k not in {"seconds", "wall_seconds", "versions"}}
-        return [strip(inner) for inner in value] if isinstance(value, list) else value
+        return [strip(inner) for inner in value] if isinstance(value, list | tuple) else value
 
     return json.dumps(strip(record), sort_keys=True)

@@ -32,7 +32,7 @@ def test_a_crash_does_not_undo_a_charge(tmp_path: Path) -> None:
     paid = len(LedgerFile(out / "ledgers" / "client-000.json").read().entries)
     assert paid == 4
     record = run_federation(config, out, resume=True).record
-    entries = record["ledgers"]["client-000"]["entries"]
+    entries = record.ledgers["client-000"]["entries"]
     assert len(entries) == 6
     assert [entry["round"] for entry in entries][:4] == [1, 2, 3, 4]
     events = LedgerFile(out / "ledgers" / "client-000.json").read().events
@@ -120,14 +120,14 @@ def test_the_server_cannot_repeat_a_clients_noise() -> None:
 def test_public_counts_are_a_caveat_with_every_summariser() -> None:
     from tests.unit.federation.test_rounds import final
 
-    open_counts = final(tiny("release.summariser=sums"))["privacy"]
-    assert open_counts["counts"] == "public"
-    assert any("treated as public" in words for words in open_counts["not_covered"])
-    hidden = final(tiny(source="strict"))["privacy"]
-    assert not any("treated as public" in words for words in hidden["not_covered"])
-    assert "simulated" in hidden["sentence"]
-    real = final(tiny("release.noise=system", source="strict"))["privacy"]
-    assert "simulated" not in real["sentence"]
+    open_counts = final(tiny("release.summariser=sums")).privacy
+    assert open_counts.counts == "public"
+    assert any("treated as public" in words for words in open_counts.not_covered)
+    hidden = final(tiny(source="strict")).privacy
+    assert not any("treated as public" in words for words in hidden.not_covered)
+    assert "simulated" in hidden.sentence
+    real = final(tiny("release.noise=system", source="strict")).privacy
+    assert "simulated" not in real.sentence
 
 
 def test_streams_have_more_than_32_bits() -> None:

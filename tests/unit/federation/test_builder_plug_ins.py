@@ -61,4 +61,4 @@ def test_a_plugin_gets_its_own_options() -> None:
 
 @pytest.mark.usefixtures("plugins")
 def test_a_mechanism_of_another_package_runs_as_the_one_that_it_wraps() -> None:
-    assert final(tiny("mechanism.kind=mine"))["final"] == final(tiny("mechanism.kind=igpp"))["final"]
+    assert final(tiny("mechanism.kind=mine")).final == final(tiny("mechanism.kind=igpp")).final

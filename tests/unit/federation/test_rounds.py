@@ -28,38 +28,38 @@ def final(config: RunConfig, federation=None) -> dict:
 def test_every_combination_of_plug_ins_runs(framework, mechanism, regulariser) -> None:
     config = tiny(f"framework.kind={framework}", f"mechanism.kind={mechanism}", f"regulariser.kind={regulariser}")
     record = final(config)
-    assert len(record["rounds"]) == 3
-    for each in record["rounds"]:
-        for client in each["clients"].values():
-            assert all(torch.isfinite(torch.tensor(value)) for value in client["losses"].values())
-            assert 0 <= client["accuracy"]["all"]["framework"] <= 1
-            assert client["features"].keys() >= {"norm_q50", "share_above_clip_norm", "teacher_gap"}
+    assert len(record.rounds) == 3
+    for each in record.rounds:
+        for client in each.clients.values():
+            assert all(torch.isfinite(torch.tensor(value)) for value in client.losses.values())
+            assert 0 <= client.accuracy["all"]["framework"] <= 1
+            assert client.features.keys() >= {"norm_q50", "share_above_clip_norm", "teacher_gap"}
     released = FRAMEWORKS[framework]().has_uploads
-    assert all(len(ledger["entries"]) == 3 * released for ledger in record["ledgers"].values())
+    assert all(len(ledger["entries"]) == 3 * released for ledger in record.ledgers.values())
     if released:
-        spent = record["rounds"][-1]["clients"]["client-000"]["epsilon"]
+        spent = record.rounds[-1].clients["client-000"].epsilon
         assert spent is None if mechanism == "none" else 0.999 < spent <= 1
 
 
 def test_without_privacy_training_reaches_high_accuracy() -> None:
     config = tiny("mechanism.kind=none", "run.rounds=8", "benchmark.samples=80", "train.lr=0.01")
-    accuracy = final(config)["final"]["all"]
-    assert accuracy["framework"]["average"] > 0.9
-    assert accuracy["nearest"]["average"] > 0.9
+    accuracy = final(config).final["all"]
+    assert accuracy["framework"].average > 0.9
+    assert accuracy["nearest"].average > 0.9
 
 
 def test_evaluating_less_often_changes_no_other_result() -> None:
     often, seldom = (final(tiny("run.rounds=5", f"run.measure_every={k}")) for k in (1, 3))
-    tested = [each["round"] for each in seldom["rounds"] if each["clients"]["client-000"]["accuracy"]["all"]]
+    tested = [each.round for each in seldom.rounds if each.clients["client-000"].accuracy["all"]]
     assert tested == [1, 3, 5]
-    for one, other in zip(often["rounds"], seldom["rounds"], strict=True):
-        for name, client in other["clients"].items():
-            same = one["clients"][name]
-            assert (client["losses"], client["release"]) == (same["losses"], same["release"])
-            assert client["epsilon"] == same["epsilon"]
-            if other["round"] in tested:
-                assert (client["accuracy"], client["features"]) == (same["accuracy"], same["features"])
-    assert often["final"] == seldom["final"]
+    for one, other in zip(often.rounds, seldom.rounds, strict=True):
+        for name, client in other.clients.items():
+            same = one.clients[name]
+            assert (client.losses, client.release) == (same.losses, same.release)
+            assert client.epsilon == same.epsilon
+            if other.round in tested:
+                assert (client.accuracy, client.features) == (same.accuracy, same.features)
+    assert often.final == seldom.final
 
 
 def odd_clients(*args) -> ClientSetups:
@@ -93,8 +93,8 @@ def test_odd_clients_work_in_all_frameworks(framework, mechanism, release, monke
     )
     monkeypatch.setattr("vpdr.federation.builder.load_clients", odd_clients)
     record = final(config)
-    for client in record["rounds"][-1]["clients"].values():
-        assert 0 <= client["accuracy"]["all"]["framework"] <= 1
+    for client in record.rounds[-1].clients.values():
+        assert 0 <= client.accuracy["all"]["framework"] <= 1
 
 
 def test_an_absent_client_neither_releases_nor_is_charged() -> None:
@@ -102,26 +102,26 @@ def test_an_absent_client_neither_releases_nor_is_charged() -> None:
     federation = build(config)
     present = {t: set(federation.server.sample_participants(t)) for t in range(1, 7)}
     record = final(config, federation)
-    for name, ledger in record["ledgers"].items():
+    for name, ledger in record.ledgers.items():
         assert [entry["round"] for entry in ledger["entries"]] == [t for t in present if name in present[t]]
     assert {len(ids) for ids in present.values()} <= {0, 1, 2}
-    for each in record["rounds"]:
-        for name, client in each["clients"].items():
-            assert client["present"] is (name in present[each["round"]])
+    for each in record.rounds:
+        for name, client in each.clients.items():
+            assert client.present is (name in present[each.round])
 
 
 def test_a_schedule_decides_who_takes_part() -> None:
     config = tiny('participation.schedule={"client-000" = [1, 3], "client-002" = [2]}')
     record = final(config)
-    rounds = {name: [e["round"] for e in ledger["entries"]] for name, ledger in record["ledgers"].items()}
+    rounds = {name: [e["round"] for e in ledger["entries"]] for name, ledger in record.ledgers.items()}
     assert rounds == {"client-000": [1, 3], "client-001": [], "client-002": [2]}
 
 
 def test_the_whole_budget_can_go_into_few_releases() -> None:
     record = final(tiny("release.count=2"))
-    for ledger in record["ledgers"].values():
+    for ledger in record.ledgers.values():
         assert [entry["round"] for entry in ledger["entries"]] == [1, 2]
-    first, second, third = (each["clients"]["client-000"]["epsilon"] for each in record["rounds"])
+    first, second, third = (each.clients["client-000"].epsilon for each in record.rounds)
     assert first < second == third <= 1
 
 
@@ -145,8 +145,8 @@ def uploads_of(*settings: str) -> tuple[dict, list[Prototypes]]:
 def test_strict_is_proved_and_independent_of_training(framework) -> None:
     kind = f"framework.kind={framework}"
     record, sent = uploads_of(kind)
-    assert record["privacy"]["level"] == GuaranteeLevel.PROVED
-    assert record["privacy"]["counts"] == "private"
+    assert record.privacy.level == GuaranteeLevel.PROVED
+    assert record.privacy.counts == "private"
     assert all(upload.labels.tolist() == [0, 1, 2, 3] for upload in sent)
     _, other = uploads_of(kind, "train.lr=0.1", "train.epochs=3")  # another encoder and head altogether
     for one, two in zip(sent, other, strict=True):
@@ -158,23 +158,23 @@ def test_after_the_last_release_the_same_upload_is_sent_again() -> None:
     record, sent = uploads_of("release.count=1")
     for client in range(3):  # the very same object in every round
         assert all(upload is sent[client] for upload in sent[client::3])
-    assert all(len(ledger["entries"]) == 1 for ledger in record["ledgers"].values())
-    assert all(len(entry["events"]) == 10 for led in record["ledgers"].values() for entry in led["entries"])
+    assert all(len(ledger["entries"]) == 1 for ledger in record.ledgers.values())
+    assert all(len(entry["events"]) == 10 for led in record.ledgers.values() for entry in led["entries"])
 
 
 def test_releases_of_the_personal_encoder_are_conditional() -> None:
-    privacy = final(tiny())["privacy"]
-    assert privacy["level"] == "conditional"
-    assert any("trained on the private samples" in words for words in privacy["not_covered"])
-    assert any("reproducible from the seed" in words for words in privacy["not_covered"])
-    assert privacy["epsilon_spent"] <= 1
+    privacy = final(tiny()).privacy
+    assert privacy.level == "conditional"
+    assert any("trained on the private samples" in words for words in privacy.not_covered)
+    assert any("reproducible from the seed" in words for words in privacy.not_covered)
+    assert privacy.epsilon_spent <= 1
 
 
 def test_system_noise_is_not_reproducible() -> None:
     config = tiny("release.noise=system")
     first, second = final(config), final(config)
-    assert first["final"] != second["final"] or first["rounds"] != second["rounds"]
-    assert not any("reproducible" in words for words in first["privacy"]["not_covered"])
+    assert first.final != second.final or first.rounds != second.rounds
+    assert not any("reproducible" in words for words in first.privacy.not_covered)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "client_size", "class_count"])

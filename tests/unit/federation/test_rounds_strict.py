@@ -22,12 +22,12 @@ SHARING = [name for name in FRAMEWORKS if name != "local"]
 def test_a_run_continues_after_the_last_release(framework) -> None:
     config = tiny(f"framework.kind={framework}", "run.rounds=7", source="strict")
     record = record_of(config)
-    for ledger in record["ledgers"].values():
+    for ledger in record.ledgers.values():
         assert [entry["round"] for entry in ledger["entries"]] == [1, 2, 3, 4, 5]
-    spent = [round_["clients"]["client-000"]["epsilon"] for round_ in record["rounds"]]
+    spent = [round_.clients["client-000"].epsilon for round_ in record.rounds]
     assert spent[:5] == sorted(set(spent[:5]))
     assert spent[4] == spent[5] == spent[6] <= 1
-    assert record["privacy"]["level"] == "proved"
+    assert record.privacy.level == "proved"
 
 
 def test_a_budget_spent_by_other_charges_ends_releases_and_not_the_run() -> None:
@@ -54,9 +54,9 @@ def test_a_run_stopped_between_stages_goes_on_bit_for_bit(tmp_path: Path, method
 
 def test_fewer_rounds_than_stages_hold_several_of_them() -> None:
     record = record_of(tiny("run.rounds=2", source="strict"))
-    counts = [[len(e["events"]) for e in led["entries"]] for led in record["ledgers"].values()]
+    counts = [[len(e["events"]) for e in led["entries"]] for led in record.ledgers.values()]
     assert counts == [[6, 4]] * 3
-    assert 0.999 < record["privacy"]["epsilon_spent"] <= 1
+    assert 0.999 < record.privacy.epsilon_spent <= 1
 
 
 def test_a_client_without_a_class_uploads_the_same_labels_as_others() -> None:
@@ -105,6 +105,6 @@ def test_every_setting_runs(setting) -> None:
 
 def test_head_nearest_prototype_and_fused_accuracy_are_measured_together() -> None:
     federation = build(tiny("budget.epsilon=8", "benchmark.samples=80", source="strict"))
-    found = simulate(federation).round_records[-1]["clients"]["client-000"]["accuracy"]["all"]
+    found = simulate(federation).round_records[-1].clients["client-000"].accuracy["all"]
     assert found.keys() >= {"head", "nearest", "fused"}
     assert found["fused"] >= min(found["head"], found["nearest"])

@@ -31,7 +31,7 @@ def test_same_seed_same_record(framework) -> None:
 
 
 def test_another_seed_is_another_run() -> None:
-    assert timeless(record_of(tiny(*VPDR))["rounds"]) != timeless(record_of(tiny(*VPDR, "run.seed=1"))["rounds"])
+    assert timeless(record_of(tiny(*VPDR)).rounds) != timeless(record_of(tiny(*VPDR, "run.seed=1")).rounds)
 
 
 def test_the_global_generator_is_left_alone() -> None:

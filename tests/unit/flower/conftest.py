@@ -1,6 +1,7 @@
 """Shared helpers: node stores, requests and grids with faults, all in this process."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from vpdr.flower.owner import NodeStore, create_simulated_nodes
 from vpdr.flower.server_app import ServerConfig
 from vpdr.flower.simulation import InProcessGrid
 from vpdr.privacy import LedgerFile
+from vpdr.records import RunRecord
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +29,8 @@ def _skip_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 RUN = "0123456789abcdef"
 
 
-def without_exchange(record: dict[str, Any]) -> str:
-    return timeless({key: value for key, value in record.items() if key != "exchange"})
+def without_exchange(record: RunRecord) -> str:
+    return timeless(replace(record, exchange=None))
 
 
 def edit_policy(node_dir: Path, *changes: tuple[str, str]) -> None:

@@ -41,7 +41,7 @@ def test_the_numbers_are_those_of_vpdr_run(tmp_path: Path, case: str) -> None:
     expected = run_federation(config, tmp_path / "run").record
     record = simulate_in_process(config, tmp_path / "flower")
     assert without_exchange(record) == without_exchange(expected)
-    assert record["exchange"]["missing"] == record["exchange"]["dropped"] == 0
+    assert record.exchange.missing == record.exchange.dropped == 0
     for ledger in (tmp_path / "run" / "ledgers").glob("*.json"):
         assert (tmp_path / "flower" / "ledgers" / ledger.name).read_bytes() == ledger.read_bytes()
     for policy in (tmp_path / "flower" / "nodes").glob("*/policy.toml"):
@@ -102,6 +102,6 @@ def test_lost_steps_are_not_charged_to_the_share_of_releases(tmp_path: Path, mon
 
     monkeypatch.setattr(DpSgdTrainer, "clipped_gradient_sum", fail_once)
     record = simulate_in_process(private("run.rounds=4"), tmp_path)
-    for name, ledger in record["ledgers"].items():
+    for name, ledger in record.ledgers.items():
         assert [entry["purpose"] for entry in ledger["entries"]] == ["release", "training"] * 4, name
-    assert record["privacy"]["level"] == "proved"
+    assert record.privacy.level == "proved"

@@ -1,6 +1,5 @@
 """The server continues without missing and hostile clients, records them, and can be resumed."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from vpdr.flower.messages import compress_json, decompress_json, reply_from_mess
 from vpdr.flower.owner import create_simulated_nodes
 from vpdr.flower.server_app import NotEnoughClients, ServerConfig, serve
 from vpdr.flower.simulation import InProcessGrid
+from vpdr.records import read_record
 from vpdr.report.html import write_run_report
 from vpdr.validation import InvalidInput
 
@@ -61,10 +61,10 @@ def test_a_hostile_upload_is_dropped_and_the_round_goes_on(tmp_path: Path, reaso
 
     grid = FaultyGrid(create_simulated_nodes(config, tmp_path / "nodes"), fault)
     record = serve(grid, config, tmp_path / "out", server_config=make_server_config())
-    assert record["exchange"]["messages"][0]["dropped"] == {"client-001": reason}
-    assert record["exchange"]["dropped"] == 1
-    assert not record["rounds"][0]["clients"]["client-001"]["present"]
-    assert record["rounds"][0]["clients"]["client-000"]["present"]
+    assert record.exchange.messages[0]["dropped"] == {"client-001": reason}
+    assert record.exchange.dropped == 1
+    assert not record.rounds[0].clients["client-001"].present
+    assert record.rounds[0].clients["client-000"].present
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_invalid_metadata_are_dropped(tmp_path: Path, facts) -> None:
 
     grid = FaultyGrid(create_simulated_nodes(config, tmp_path / "nodes"), fault)
     record = serve(grid, config, tmp_path / "out", server_config=make_server_config())
-    assert all(set(each["dropped"]) == {"client-002"} for each in record["exchange"]["messages"])
+    assert all(set(each["dropped"]) == {"client-002"} for each in record.exchange.messages)
 
 
 @pytest.mark.parametrize("labels", [["a"] * 4, 3, [[0], [1, 2]], [2**70] * 4, None, {}, [0.5] * 4], ids=str)
@@ -105,7 +105,7 @@ def test_invalid_labels_do_no_harm(tmp_path: Path, labels) -> None:
 
     grid = FaultyGrid(create_simulated_nodes(config, tmp_path / "nodes"), fault)
     record = serve(grid, config, tmp_path / "out", server_config=make_server_config())
-    first = record["exchange"]["messages"][0]
+    first = record.exchange.messages[0]
     assert "client-001" in {**first["missing"], **first["dropped"]} or labels == [0.5] * 4
 
 
@@ -129,7 +129,7 @@ def test_invalid_replies(tmp_path: Path) -> None:
 
     grid = FaultyGrid(create_simulated_nodes(config, tmp_path / "nodes"), fault)
     record = serve(grid, config, tmp_path / "out", server_config=make_server_config(minimum=1))
-    assert record["exchange"]["messages"][0]["missing"] == {
+    assert record.exchange.messages[0]["missing"] == {
         "client-000": "bad-request: unreadable: error",
         "client-001": "failed: node unavailable",
     }
@@ -149,12 +149,12 @@ def test_a_node_that_stops_and_returns(tmp_path: Path) -> None:
 
     grid = FaultyGrid(node_dirs, fault)
     record = serve(grid, config, tmp_path / "out", server_config=make_server_config())
-    messages = record["exchange"]["messages"]
+    messages = record.exchange.messages
     assert [each["missing"] for each in messages] == [{}, {"client-001": "no reply in time"}, {}, {}, {}]
-    present = [each["clients"]["client-001"]["present"] for each in record["rounds"]]
+    present = [each.clients["client-001"].present for each in record.rounds]
     assert present == [False, False, True, True]
     assert num_charges(node_dirs[1]) == 3  # rounds 1, 3 and 4
-    assert [entry["round"] for entry in record["ledgers"]["client-001"]["entries"]] == [1, 3, 4]
+    assert [entry["round"] for entry in record.ledgers["client-001"]["entries"]] == [1, 3, 4]
     assert num_charges(node_dirs[0]) == 4
 
 
@@ -178,8 +178,8 @@ def test_a_node_that_missed_the_feature_map_marks_its_upload(tmp_path: Path) -> 
     assert in_broadcast_space[0] == in_broadcast_space[2] == [False, True, True, True, None]
     # it receives the feature map one round later
     assert in_broadcast_space[1] == [False, None, False, True, None]
-    assert record["privacy"]["level"] == "proved"
-    assert record["exchange"]["dropped"] == 0
+    assert record.privacy.level == "proved"
+    assert record.exchange.dropped == 0
 
 
 def test_a_node_that_comes_back_under_another_number(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_node_that_comes_back_under_another_number(tmp_path: Path) -> None:
             grid.offline = {3}
 
     record = serve(grid, config, tmp_path / "out", server_config=make_server_config(), on_message=move_node)
-    assert [each["missing"] for each in record["exchange"]["messages"]] == [{}, {}, {}, {}]
+    assert [each["missing"] for each in record.exchange.messages] == [{}, {}, {}, {}]
     assert without_exchange(record) == without_exchange(run_federation(config, tmp_path / "run").record)
 
 
@@ -202,7 +202,7 @@ def test_a_second_node_of_the_same_name_is_turned_away(tmp_path: Path) -> None:
     node_dirs = create_simulated_nodes(config, tmp_path / "nodes")
     grid = InProcessGrid(client_app(), [*node_dirs, node_dirs[0]])
     record = serve(grid, config, tmp_path / "out", server_config=make_server_config())
-    assert record["exchange"]["turned_away"] == ["a second node of the same name"]
+    assert record.exchange.turned_away == ("a second node of the same name",)
 
 
 def test_a_node_that_did_not_reply_to_hello_is_asked_again(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_a_node_that_did_not_reply_to_hello_is_asked_again(tmp_path: Path) -> No
     grid = FaultyGrid(create_simulated_nodes(config, tmp_path / "nodes"), fault)
     server_config = ServerConfig(clients=3, minimum=3, startup_timeout=30.0)
     record = serve(grid, config, tmp_path / "out", server_config=server_config)
-    assert len(record["clients"]) == 3
-    assert record["exchange"]["turned_away"] == []
+    assert len(record.clients) == 3
+    assert record.exchange.turned_away == ()
 
 
 def test_a_late_client_is_recorded(tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ def test_a_late_client_is_recorded(tmp_path: Path) -> None:
         server_config=make_server_config(clients=2),
         on_message=lambda _: grid.offline.clear(),
     )
-    assert record["clients"] == ["client-000", "client-001"]
-    assert record["exchange"]["too_late"] == ["client-002"]
+    assert record.clients == ("client-000", "client-001")
+    assert record.exchange.too_late == ("client-002",)
 
 
 def test_too_few_nodes_end_the_run(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_too_few_answers_stop_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     assert without_exchange(record) == without_exchange(whole)
     assert num_charges(node_dirs[0]) == 3
     again = serve(grid, config, tmp_path / "out", server_config=all_clients, resume=True)
-    assert without_exchange(again) == without_exchange(json.loads((tmp_path / "out/record.json").read_text()))
+    assert without_exchange(again) == without_exchange(read_record(tmp_path / "out/record.json"))
 
 
 def test_owners_who_share_no_metrics_leave_a_record_without_measurements(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_owners_who_share_no_metrics_leave_a_record_without_measurements(tmp_pat
         edit_policy(node_dir, ('metrics = "everything"', 'metrics = "nothing"'))
     grid = InProcessGrid(client_app(), node_dirs)
     record = serve(grid, config, tmp_path / "out", server_config=make_server_config())
-    assert record["final"] == {"own": {}, "all": {}}
-    assert record["rounds"][0]["clients"]["client-000"]["epsilon"] > 0
-    assert record["privacy"]["epsilon_spent"] > 0.99
+    assert record.final == {"own": {}, "all": {}}
+    assert record.rounds[0].clients["client-000"].epsilon > 0
+    assert record.privacy.epsilon_spent > 0.99
     write_run_report(record, tmp_path / "out")

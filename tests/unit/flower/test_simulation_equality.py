@@ -34,8 +34,8 @@ def test_the_numbers_are_those_of_vpdr_run(tmp_path: Path, case: str) -> None:
     expected = run_federation(config, tmp_path / "run").record
     record = simulate_in_process(config, tmp_path / "flower")
     assert without_exchange(record) == without_exchange(expected)
-    assert record["exchange"]["missing"] == record["exchange"]["dropped"] == 0
-    assert len(record["exchange"]["messages"]) == config.run.rounds + 1
+    assert record.exchange.missing == record.exchange.dropped == 0
+    assert len(record.exchange.messages) == config.run.rounds + 1
     for ledger in (tmp_path / "run" / "ledgers").glob("*.json"):
         assert (tmp_path / "flower" / "ledgers" / ledger.name).read_bytes() == ledger.read_bytes()
 
@@ -47,8 +47,8 @@ def test_the_strict_preset_stays_proved(tmp_path: Path, framework: str, per_clas
     config = tiny(*settings, source="strict")
     record = simulate_in_process(config, tmp_path / "flower")
     assert without_exchange(record) == without_exchange(run_federation(config, tmp_path / "run").record)
-    assert record["privacy"]["level"] == "proved"
-    assert record["exchange"]["dropped"] == 0
+    assert record.privacy.level == "proved"
+    assert record.exchange.dropped == 0
 
 
 @pytest.mark.parametrize("release_dim", [0, 5])
@@ -56,12 +56,12 @@ def test_a_client_draws_the_same_release_space(tmp_path: Path, release_dim: int)
     config = tiny(f"mechanism.release_dim={release_dim}", source="strict")
     record = simulate_in_process(config, tmp_path / "flower")
     assert without_exchange(record) == without_exchange(run_federation(config, tmp_path / "run").record)
-    assert record["privacy"]["level"] == "proved"
+    assert record.privacy.level == "proved"
 
 
 def test_system_noise_does_not_come_from_the_seed(tmp_path: Path) -> None:
     config = tiny("release.noise=system", "run.rounds=1")
     record = simulate_in_process(config, tmp_path / "flower")
-    assert record["privacy"]["noise"] == "system"
-    assert "simulated" not in record["privacy"]["sentence"]
+    assert record.privacy.noise == "system"
+    assert "simulated" not in record.privacy.sentence
     assert without_exchange(record) != without_exchange(simulate_in_process(config, tmp_path / "again"))

@@ -105,11 +105,11 @@ def test_everything_planned_fits_into_the_budget(accountant, mechanism) -> None:
         f"budget.accountant={accountant}", f"mechanism.kind={mechanism}", "budget.epsilon=2", "run.rounds=4"
     )
     record = record_of(config)
-    for ledger in record["ledgers"].values():
+    for ledger in record.ledgers.values():
         kinds = [entry["purpose"] for entry in ledger["entries"]]
         assert kinds == ["release", "training"] * 4
-    assert 1.9 < record["privacy"]["epsilon_spent"] <= 2
-    assert record["privacy"]["level"] == "proved"
+    assert 1.9 < record.privacy.epsilon_spent <= 2
+    assert record.privacy.level == "proved"
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -12,39 +13,37 @@ from hypothesis import strategies as st
 from tests.unit.federation.conftest import tiny
 from vpdr.federation import run_federation
 from vpdr.io import dump_toml, json_bytes
-from vpdr.records import mean_and_std, read_record
+from vpdr.records import RunRecord, final_accuracy, read_record
 
 DESCRIBED = (Path(__file__).parents[3] / "docs" / "record.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> dict:
+def record(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
     out = tmp_path_factory.mktemp("runs") / "run"
     run_federation(tiny("mechanism.kind=vpp", "regulariser.kind=dcr"), out)
     return read_record(out / "record.json")
 
 
 def test_every_field_is_described(record) -> None:
-    client = record["rounds"][0]["clients"]["client-000"]
-    for names in (record, record["privacy"], client, client["accuracy"]["all"], client["release"]):
+    client = record.rounds[0].clients["client-000"]
+    for content in (record, record.privacy, client, client.accuracy["all"], client.release):
+        names = [field.name for field in fields(content)] if is_dataclass(content) else content
         for name in names:
             assert re.search(rf"`[^`]*\b{name}\b[^`]*`", DESCRIBED), name
 
 
 def test_averages_and_spreads_are_over_clients(record) -> None:
-    found = record["final"]["all"]["framework"]
-    values = list(found["clients"].values())
-    assert found["average"] == pytest.approx(sum(values) / 3)
+    found = record.final["all"]["framework"]
+    values = list(found.clients.values())
+    assert found.average == pytest.approx(sum(values) / 3)
     mean = sum(values) / 3
-    assert found["std"] == pytest.approx((sum((value - mean) ** 2 for value in values) / 2) ** 0.5)
+    assert found.std == pytest.approx((sum((value - mean) ** 2 for value in values) / 2) ** 0.5)
 
 
 def test_a_client_without_a_value_is_left_out() -> None:
-    assert mean_and_std({"a": 0.5, "b": None, "c": float("nan")}) == {
-        "clients": {"a": 0.5, "b": None, "c": pytest.approx(float("nan"), nan_ok=True)},
-        "average": 0.5,
-        "std": None,
-    }
+    found = final_accuracy({"a": 0.5, "b": None, "c": float("nan")})
+    assert (list(found.clients), found.average, found.std) == (["a", "b", "c"], 0.5, None)
 
 
 def test_nan_is_written_as_null() -> None:

@@ -1,6 +1,7 @@
 """Figures and what they draw."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import matplotlib
 import pytest
@@ -115,6 +116,5 @@ def test_many_budgets_and_clients_still_fit() -> None:
     many = {f"igpp-{e}": [record(0, 0.5, statement=privacy(epsilon=e))] for e in (1, 2, 4, 8)}
     styles = method_styles(list(many), None)
     assert len([axes for axes in plot_budgets(budget_curves(many), styles).axes if axes.get_visible()]) == 4
-    wide = record(0, 0.5)
-    wide["clients"] = [f"client {i}" for i in range(20)]
+    wide = replace(record(0, 0.5), clients=tuple(f"client {i}" for i in range(20)))
     inline_svg(plot_accuracy_by_client({"igpp-1": [wide]}, ["own"]), "c", "c")

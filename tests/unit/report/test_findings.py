@@ -39,7 +39,7 @@ def test_the_headline_counts_private_methods_and_names_the_better() -> None:
 
 
 def test_with_one_seed_no_difference_is_claimed() -> None:
-    runs = [run for run in trial() if run[2]["seed"] == 0]
+    runs = [run for run in trial() if run[2].seed == 0]
     assert "none is claimed" in headline(summary(runs), "local")
     sentences = list(finding_sentences(summary(runs)["apart"], "local"))
     assert sentences[0].endswith("one seed, so nothing can be told from chance.")
@@ -57,7 +57,7 @@ def test_only_shared_seeds_are_paired() -> None:
     runs = [("", "local", record(s, 0.6, statement=NOTHING)) for s in (0, 1, 2)]
     runs += [("", "igpp", record(s, 0.6 + s / 10)) for s in (1, 2, 3)]
     setting = summary(runs)[""]
-    assert paired_difference(setting, "igpp", "local", ALL_CLASSES)["values"] == [0.1 + 0.6 - 0.6, 0.8 - 0.6]
+    assert paired_difference(setting, "igpp", "local", ALL_CLASSES).values == (0.1 + 0.6 - 0.6, 0.8 - 0.6)
     assert paired_difference(setting, "igpp", "local", NEAREST_PROTOTYPE) is None
     assert paired_difference(setting, "local", "local", ALL_CLASSES) is None
 

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -51,7 +52,7 @@ class Outline(HTMLParser):
 
 
 def build_page(runs: list[Any], baseline: str | None = "local", title: str = "A trial") -> str:
-    seeds = sorted({run[2]["seed"] for run in runs})
+    seeds = sorted({run[2].seed for run in runs})
     return comparison_page(title, "trial", seeds, baseline, summary(runs, baseline), runs)
 
 
@@ -116,14 +117,14 @@ def test_all_text_is_escaped() -> None:
     evil = '<script>alert("x")</script>&$x_1$'
     runs = []
     for seed in (0, 1):
-        hurt = record(seed, 0.5, nearest=0.3, statement={**privacy(), "not_covered": [evil], "sentence": evil})
-        hurt["plan"]["run"]["name"] = evil
+        hurt = record(seed, 0.5, nearest=0.3, statement=replace(privacy(), not_covered=(evil,), sentence=evil))
+        hurt.plan["run"]["name"] = evil
         runs += [(evil, "local", record(seed, 0.6, statement=NOTHING)), (evil, evil, hurt)]
     text = build_page(runs, title=evil)
     assert "<script" not in text
     outline = Outline(text)
     assert evil in "".join(outline.words)
-    Outline(run_page({**runs[1][2], "name": evil}))
+    Outline(run_page(replace(runs[1][2], name=evil)))
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -156,7 +157,7 @@ def test_a_single_run_has_its_own_page(statement: dict[str, Any]) -> None:
     assert run_page(copy.deepcopy(run)) == run_page(run)
     assert "trial, seed 3" in outline.text
     assert "vpdr run plan.toml" in outline.text
-    assert ("gaussian multiplier 8.25" in outline.text) is any(statement["releases"].values())
+    assert ("gaussian multiplier 8.25" in outline.text) is any(statement.releases.values())
 
 
 def test_the_page_of_a_large_comparison_is_small() -> None:

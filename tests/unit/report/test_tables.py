@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -127,11 +128,11 @@ def test_a_budget_is_shown_only_where_something_private_was_released() -> None:
 
 def test_the_error_of_a_comparison_is_that_of_the_last_release() -> None:
     """Earlier ones may have been stages to it, as in `rapp`."""
-    run = record(0, 0.6)
-    for error, each in zip((100.0, 4.0), run["rounds"], strict=True):
-        clients = {name: {**client, "release": {"relative_error": error}} for name, client in each["clients"].items()}
-        each["clients"] = clients
-    assert run_metrics(run)["relative_error"] == 4
+    run, rounds = record(0, 0.6), []
+    for error, each in zip((100.0, 4.0), run.rounds, strict=True):
+        clients = {name: replace(client, release={"relative_error": error}) for name, client in each.clients.items()}
+        rounds.append(replace(each, clients=clients))
+    assert run_metrics(replace(run, rounds=tuple(rounds)))["relative_error"] == 4
 
 
 def test_texts_in_html_are_escaped_and_the_first_column_is_a_heading() -> None:

@@ -5,6 +5,7 @@ import pytest
 from tests.unit.report.report_cases import NOTHING, privacy, record, summary
 from vpdr.cli import run as run_command
 from vpdr.cli.output import PipeSafeConsole
+from vpdr.report.stats import ComparisonSummary
 
 LONG = "vpdr-random-8"
 
@@ -22,7 +23,8 @@ def runs() -> list:
 def printed_lines(width: int, capsys, monkeypatch, tmp_path, setting: str = "") -> list[str]:
     monkeypatch.setattr(run_command.output, "console", PipeSafeConsole(soft_wrap=True, highlight=False, width=width))
     settings = {setting: summary(runs())[""]}
-    run_command.print_comparison({"settings": settings, "baseline": "local", "seeds": [0, 1]}, tmp_path)
+    comparison = ComparisonSummary(name="", title="", seeds=(0, 1), baseline="local", settings=settings)
+    run_command.print_comparison(comparison, tmp_path)
     return capsys.readouterr().out.splitlines()
 
 

@@ -1,22 +1,32 @@
 """The metrics that studies extract from records."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from tests.unit.report import report_cases
+from vpdr.records import FinalAccuracy, RoundRecord, RunRecord
 from vpdr.reproduce.metrics import EXTRACTORS
 
 
-def record(*rounds: dict[str, dict[str, float]]) -> dict:
+def record(*rounds: dict[str, dict[str, float]]) -> RunRecord:
     """A record with the release diagnostics of each round and client, and equal accuracies."""
-    accuracy = {"average": 0.5, "std": None, "clients": {"a": 0.5, "b": 0.5}}
-    return {
-        "final": {"all": dict.fromkeys(("head", "framework", "nearest_cosine", "fused"), accuracy)},
-        "rounds": [
-            {"round": index, "clients": {name: {"release": release} for name, release in clients.items()}}
+    final = FinalAccuracy(clients={"a": 0.5, "b": 0.5}, average=0.5, std=None)
+    first = report_cases.record(0, 0.5)
+    client = first.rounds[0].clients["north"]
+    return replace(
+        first,
+        final={"all": dict.fromkeys(("head", "framework", "nearest_cosine", "fused"), final)},
+        rounds=tuple(
+            RoundRecord(
+                round=index,
+                clients={name: replace(client, release=release) for name, release in clients.items()},
+                seconds={},
+            )
             for index, clients in enumerate(rounds, 1)
-        ],
-    }
+        ),
+    )
 
 
 @pytest.mark.parametrize("reader", ["strict", "controls"])

@@ -3,15 +3,14 @@
 import re
 from pathlib import Path
 
-from vpdr.reproduce.pages import find_summaries, results_page, study_page
-from vpdr.reproduce.summaries import StudySummary
+from vpdr.reproduce.pages import FoundSummary, find_summaries, results_page, study_page
 
 ROOT = Path(__file__).parents[3]
 
 
-def strict_summary() -> StudySummary:
+def strict_summary() -> FoundSummary:
     summaries = find_summaries([ROOT / "results"]).summaries
-    return next(summary for summary in summaries if summary["id"] == "strict")
+    return next(found for found in summaries if found.summary.id == "strict")
 
 
 def test_the_committed_page_is_generated() -> None:
@@ -20,7 +19,7 @@ def test_the_committed_page_is_generated() -> None:
 
 def test_no_smoke_run_is_committed_as_a_result() -> None:
     summaries = find_summaries([ROOT / "results"]).summaries
-    assert not [summary["id"] for summary in summaries if summary["smoke"]]
+    assert not [found.name for found in summaries if found.summary.smoke]
 
 
 def test_two_summaries_of_one_study_have_different_headings() -> None:
@@ -29,8 +28,8 @@ def test_two_summaries_of_one_study_have_different_headings() -> None:
 
 
 def test_a_data_set_without_numbers_is_one_line() -> None:
-    strict = strict_summary()
-    titles = [info["title"] for info in strict["datasets"].values() if not info["given"]]
+    strict = strict_summary().summary
+    titles = [info.title for info in strict.datasets.values() if not info.given]
     page = study_page(strict)
     for title in titles:
         section = page.split(f"## {title}\n")[1].split("\n## ")[0]

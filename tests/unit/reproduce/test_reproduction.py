@@ -112,7 +112,7 @@ def test_a_reason_is_printed_once_for_all_its_rows(tmp_path: Path, capsys) -> No
     assert result.summary is not None
     print_study_summary(result.summary, tmp_path)
     output = capsys.readouterr().out
-    assert output.count("no such data") == len(result.summary["datasets"])
+    assert output.count("no such data") == len(result.summary.datasets)
     assert "rows: PACS (embedded digits instead): not run (no such data)" in output
 
 

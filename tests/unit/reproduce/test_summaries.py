@@ -74,17 +74,17 @@ def test_the_summary_of_a_study(tmp_path) -> None:
         return run_metrics(60.0 + gains.get(key.method, 0.0) + 0.1 * seed, 1.0)
 
     summary = summarise_study(study, options, cells, study_results(cells, (0, 1, 2), metrics_of))
-    verdicts = {(row["dataset"], row["method"]): row["verdict"] for row in summary["lines"]}
+    verdicts = {(row.dataset, row.method): row.verdict for row in summary.lines}
     other = "; other backbone (efficientnet_lite0)"
     assert verdicts["office_caltech", "vpdr"] == f"agrees in sign (interval excludes zero){other}"
     assert verdicts["office_caltech", "igpp"] == f"agrees in sign (interval excludes zero){other}"
     assert verdicts["office_caltech", "igpp-dcr"] == f"does not agree{other}"
     assert verdicts["office_caltech", "local"] == "no number in the paper"
     assert verdicts["pacs", "vpdr"] == "not run (no --data pacs=DIR)"
-    pairs = {(pair["first"], pair["second"]): pair for pair in summary["pairs"]}
-    assert pairs["vpdr", "igpp"]["ours"]["mean"] == pytest.approx(1.0)
-    assert pairs["vpdr", "igpp"]["paper"] == pytest.approx(93.36 - 90.82)
-    assert pairs["igpp", "local"]["paper"] is None
+    pairs = {(pair.first, pair.second): pair for pair in summary.pairs}
+    assert pairs["vpdr", "igpp"].ours.mean == pytest.approx(1.0)
+    assert pairs["vpdr", "igpp"].paper == pytest.approx(93.36 - 90.82)
+    assert pairs["igpp", "local"].paper is None
     assert {("vpdr", "local"), ("vpp-random", "igpp")} <= set(pairs)
 
 
@@ -98,9 +98,9 @@ def test_the_verdict_names_the_number_of_domains(tmp_path) -> None:
     options = ReproduceOptions(data_dirs={"digits": tmp_path}, backbones=["efficientnet_lite0"], seeds="0")
     cells = make_cells(study, options)
     results = study_results(cells, (0,), lambda *_: run_metrics(90.0, 1.0, clients=("mnist", "usps")))
-    row = summarise_study(study, options, cells, results)["lines"][0]
-    assert row["paper"]["avg"] == pytest.approx((98.2 + 93.42) / 2)
-    assert row["verdict"].endswith("other backbone (efficientnet_lite0), 2 of 4 domains")
+    row = summarise_study(study, options, cells, results).lines[0]
+    assert row.paper["avg"] == pytest.approx((98.2 + 93.42) / 2)
+    assert row.verdict.endswith("other backbone (efficientnet_lite0), 2 of 4 domains")
 
 
 def test_a_cell_that_no_framework_changes_is_run_once(tmp_path) -> None:
