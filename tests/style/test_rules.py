@@ -298,6 +298,23 @@ def test_sensitivities_are_stated_by_summarisers_only() -> None:
     assert stated == {"prototypes"}
 
 
+def test_summaries_and_results_are_dataclasses() -> None:
+    """What is read by a string key is unknown to mypy: `Any` ends where JSON, TOML and checkpoints are read."""
+    boundaries = {
+        "attacks/base.py: CheckpointState = Mapping[str, Any]",  # what torch saves: tensors and plain data
+        "reproduce/studies.py: ConfigData = Mapping[str, Any]",  # nested tables of TOML
+    }
+    found = {
+        f"{name_of(path)}: {ast.unparse(statement).splitlines()[0]}"
+        for path, tree in TREES.items()
+        if package(path) in {"report", "reproduce", "attacks", "api"}
+        for statement in tree.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Subscript) and ast.unparse(node) in {"Mapping[str, Any]", "dict[str, Any]"}
+    }
+    assert sorted(found - boundaries) == []
+
+
 def test_no_plug_in_is_chosen_by_comparing_its_name() -> None:
     """A plug-in states its own traits; what others do must follow from them."""
     compared = [
