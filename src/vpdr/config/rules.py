@@ -311,7 +311,7 @@ def guarantee_level(config: "RunConfig") -> GuaranteeLevel:
     if release_summariser(config).basis is guarantee.SensitivityBasis.AS_PUBLISHED:
         return GuaranteeLevel.AS_PUBLISHED
     is_personal = release_encoder(config) is EncoderKind.PERSONAL
-    return GuaranteeLevel.CONDITIONAL if is_personal else GuaranteeLevel.PROVED
+    return GuaranteeLevel.PROVED if traits.is_exact and not is_personal else GuaranteeLevel.CONDITIONAL
 
 
 def ledger_budget(config: "RunConfig") -> Budget | None:
