@@ -81,11 +81,14 @@ class Grid:
         """
         bound = self.steps(radius)
         clipped = torch.empty(vectors.shape, dtype=torch.int64)
-        for rows, block in _blocks(vectors):
-            norms = _row_squares(block).sqrt_()
+        for rows, block, squares in _blocks(vectors):
+            norms = _row_squares(block, squares).sqrt_()
             block *= (bound * (1 - _CLIP_MARGIN) / norms).clamp_(max=1 / self.step)
-            is_within = _row_squares(block.trunc_()) <= bound**2
-            clipped[rows] = torch.where(is_within, block, 0.0)[: rows.stop - rows.start]
+            whole = clipped[rows].copy_(block[: len(clipped[rows])])
+            block[: len(whole)] = whole
+            is_within = _row_squares(block, squares)[: len(whole)] <= bound**2
+            if not bool(is_within.all()):
+                whole *= is_within
         return clipped
 
     def noise_scale(self, stds: Float64[Tensor, "..."]) -> Int64[Tensor, "..."]:
@@ -105,27 +108,31 @@ class Grid:
 
 def row_norms(vectors: Float64[Tensor, "n d"]) -> Float64[Tensor, "n 1"]:
     """The norm of each row, up to the last bit a function of this row alone."""
-    norms = [_row_squares(block)[: rows.stop - rows.start] for rows, block in _blocks(vectors)]
-    return torch.cat(norms).sqrt_() if norms else torch.zeros(0, 1, dtype=torch.float64)
+    norms = torch.empty(len(vectors), 1, dtype=torch.float64)
+    for rows, block, squares in _blocks(vectors):
+        norms[rows] = _row_squares(block, squares)[: len(norms[rows])].sqrt_()
+    return norms
 
 
-def _blocks(vectors: Float64[Tensor, "n d"]) -> Iterator[tuple[slice, Float64[Tensor, "b d"]]]:
-    """Copies of blocks of rows, of a size that depends on the dimension only.
+def _blocks(vectors: Float64[Tensor, "n d"]) -> Iterator[tuple[slice, Float64[Tensor, "b d"], Float64[Tensor, "b d"]]]:
+    """Blocks of rows, of a size that depends on the dimension only, and memory for as many numbers.
 
     How the sum of a row is rounded may depend on the shape of the matrix that the row is in. All blocks have one
-    shape (the last is filled up), so a row is clipped to the same whole numbers whatever the other rows are.
+    shape (the last is filled up), so a row is clipped to the same whole numbers whatever the other rows are. The
+    memory is that of the block before: new memory costs more time than the computation.
     """
     count, dim = vectors.shape
     size = max(1, _BLOCK_NUMBERS // max(dim, 1))
+    block, squares = torch.zeros(2, size, dim, dtype=torch.float64)
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
-        block = torch.zeros(size, dim, dtype=torch.float64)
+        block[rows.stop - start :] = 0
         block[: rows.stop - start] = vectors[rows]
-        yield rows, block
+        yield rows, block, squares
 
 
-def _row_squares(block: Float64[Tensor, "b d"]) -> Float64[Tensor, "b 1"]:
-    return block.square().sum(dim=1, keepdim=True)
+def _row_squares(block: Float64[Tensor, "b d"], squares: Float64[Tensor, "b d"]) -> Float64[Tensor, "b 1"]:
+    return torch.mul(block, block, out=squares).sum(dim=1, keepdim=True)
 
 
 def add_noise(whole: Int64[Tensor, "..."], noise: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:

@@ -5,6 +5,7 @@ as fractions: there is no rounding, neither in the mechanisms nor in the test.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,7 +83,7 @@ def test_the_rounded_gaussian_has_at_most_the_delta_of_the_gaussian(shift, scale
     mpmath.mp.dps = 50
     reach = range(-30 * scale, 30 * scale + shift)
     below = [mpmath.ncdf(mpmath.mpf(1 - 2 * k) / (2 * scale)) for k in range(reach.stop + shift + 1)]  # P[Z < 1/2 - k]
-    chances = [1 - 2 * below[1], *(a - b for a, b in zip(below[1:], below[2:], strict=False))]  # of |k|
+    chances = [1 - 2 * below[1], *(a - b for a, b in itertools.pairwise(below[1:]))]  # of |k|
     pairs = [(chances[abs(k)], chances[abs(k - shift)]) for k in reach]
     assert all(p > 0 and q > 0 for p, q in pairs)
     mu = mpmath.mpf(shift) / scale
