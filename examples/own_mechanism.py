@@ -21,7 +21,7 @@ class SubsetIgpp:
     release is the Gaussian event that IGPP's is.
     """
 
-    traits: ClassVar[MechanismTraits] = MechanismTraits()
+    traits: ClassVar[MechanismTraits] = MechanismTraits(is_exact=True)
 
     igpp: Igpp
     coordinates: tuple[int, ...]

@@ -17,7 +17,7 @@ import torch
 from vpdr import io
 from vpdr.config import RunConfig, renames, rules
 from vpdr.data.benchmark import Split, write_split
-from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants
+from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants, guarantee
 from vpdr.privacy.ledger import FileBackedLedger, encode_ledger
 from vpdr.types import Int, Prototypes
 from vpdr.validation import DamagedFile, InvalidInput
@@ -253,7 +253,7 @@ def privacy_statement(config: RunConfig, ledgers: Sequence[Ledger]) -> PrivacySt
         noise=config.release.noise,
         releases={ledger.client: len(ledger.releases) for ledger in ledgers},
         training_steps={ledger.client: ledger.training_steps for ledger in ledgers},
-        not_covered=tuple(_caveats(config, level, counts)),
+        not_covered=tuple(_caveats(config, level, counts, [entry.receipt.terms for entry in entries])),
     )
     return replace(statement, sentence=_describe_statement(statement, bool(releases)))
 
@@ -271,14 +271,18 @@ def _describe_statement(statement: PrivacyStatement, released: bool) -> str:
     )
 
 
-def _caveats(config: RunConfig, level: GuaranteeLevel, counts: str) -> list[str]:
+def _caveats(
+    config: RunConfig, level: GuaranteeLevel, counts: str, terms: Sequence[guarantee.GuaranteeTerms]
+) -> list[str]:
     """What the numbers do not include; nothing where no guarantee is claimed."""
     if counts == NOT_RELEASED or level is GuaranteeLevel.NONE:
         return []
     caveats = ["settings such as the clip norm may have been chosen by looking at results"]
     if config.release.noise == NoiseOrigin.SEEDED:
         caveats.insert(0, "the noise is reproducible from the seed: this is a simulation, not a private run")
-    if rules.release_encoder(config) is EncoderKind.PERSONAL or level is GuaranteeLevel.CONDITIONAL:
+    if any(each.arithmetic is guarantee.Arithmetic.FLOATING for each in terms):
+        caveats.append("statistics and noise are in floating point, which the proof takes for real numbers")
+    if any(encoder is EncoderKind.PERSONAL for encoder in (rules.release_encoder(config), *(e.encoder for e in terms))):
         caveats.append("the encoder was trained on the private samples between releases, without accounting")
     if "public" in counts:
         caveats.append("class counts and which classes a client has are treated as public")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, UInt8  # noqa: F401
+from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, Real, UInt8  # noqa: F401
 from torch import Tensor
 
 from vpdr.privacy import Ledger, LedgerFile, Receipt

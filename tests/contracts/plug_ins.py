@@ -23,7 +23,7 @@ from vpdr.regulariser import Regulariser
 class DummyMechanism:
     """IGPP by another name, with an option of its own."""
 
-    traits: ClassVar[MechanismTraits] = MechanismTraits()
+    traits: ClassVar[MechanismTraits] = MechanismTraits(is_exact=True)
     igpp: Igpp
     factor: float
 

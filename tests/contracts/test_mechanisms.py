@@ -26,6 +26,7 @@ from vpdr import (
 )
 from vpdr.mechanisms import MECHANISMS, Mechanism, ReleaseProjection
 from vpdr.privacy import EncoderKind, GuaranteeLevel, NotPrivateEvent
+from vpdr.privacy.guarantee import Arithmetic
 from vpdr.rng import Streams
 from vpdr.types import Prototypes
 from vpdr.validation import InvalidInput, VpdrError
@@ -47,6 +48,8 @@ def test_the_traits_describe_the_mechanism(mechanism) -> None:
     assert mechanism.traits.is_private or any(isinstance(event, NotPrivateEvent) for event in events)
     assert mechanism.traits.has_selection == hasattr(mechanism, "selection")
     assert mechanism.traits.is_accumulating == isinstance(mechanism, Rapp)
+    arithmetic = mechanism.receipt_for(release_context()).terms.arithmetic
+    assert mechanism.traits.is_exact == (arithmetic is Arithmetic.INTEGER)
 
 
 def test_a_private_mechanism_has_no_event_without_privacy(private_mechanism) -> None:

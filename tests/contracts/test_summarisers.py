@@ -7,6 +7,7 @@ from tests.conftest import CLASSES, DIM, blobs
 from tests.contracts.plug_ins import with_dummies
 from vpdr import SUMMARISERS, Adjacency, ClassMeans, ClassSums
 from vpdr.mechanisms.base import clip, describe_sensitivity
+from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy.guarantee import SensitivityBasis
 from vpdr.prototypes import NoSensitivity, Summariser
 from vpdr.prototypes.summarisers import SummariserConfig
@@ -41,6 +42,18 @@ def test_sizes_count_the_samples_of_each_row(kind) -> None:
     assert summary.vectors.shape == (len(summary.labels), DIM)
     assert int(summary.sizes.sum()) == len(labels)
     assert set(summary.labels.tolist()) == set(range(CLASSES))
+
+
+@EVERY
+def test_rows_add_up_samples_on_a_grid(kind) -> None:
+    """A mechanism adds whole numbers up, and gets the rows of the same samples in real numbers."""
+    (vectors, labels), grid, rule = blobs(1), Grid.for_noise(RADIUS, RADIUS), make(kind)
+    whole = grid.clip(vectors.double(), RADIUS)
+    rows, clean = rule.assign(whole, labels), rule(grid.to_real(whole), labels)
+    assert rows.sum(whole).dtype is torch.int64
+    assert torch.equal(rows.labels, clean.labels)
+    assert torch.equal(rows.sizes, clean.sizes)
+    torch.testing.assert_close(grid.to_real(rows.sum(whole)) / rule.divisors(rows.sizes)[:, None], clean.vectors)
 
 
 @pytest.mark.parametrize("adjacency", [Adjacency.REPLACE_SAME_LABEL, Adjacency.REPLACE_ONE])

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,21 @@ def command(monkeypatch, *arguments: str) -> int:
         return stopped.code or 0
 
 
+def assert_near(first: Any, second: Any) -> None:
+    """Equal but for the last digits of numbers: releases of version 0.1 were not rounded to a grid."""
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        first, second = list(first.values()), [second[key] for key in first]
+    if isinstance(first, list):
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_near(one, other)
+    elif isinstance(first, float):
+        assert first == pytest.approx(second, rel=1e-4, nan_ok=True)
+    else:
+        assert first == second
+
+
 def test_a_stopped_run_goes_on_to_the_same_record(tmp_path) -> None:
     shutil.copytree(OLD / "stopped", tmp_path / "run")
     config = load_experiment(str(tmp_path / "run" / "plan.toml")).method_configs[0].config
@@ -30,10 +46,17 @@ def test_a_stopped_run_goes_on_to_the_same_record(tmp_path) -> None:
     finished = json.loads((OLD / "finished" / "record.json").read_text())
     assert record.identity == finished["identity"]
     content = json.loads(json_bytes(record))
+    floating = [words for words in content["privacy"]["not_covered"] if "floating point" in words]
+    assert len(floating) == 1  # in the rounds before the run was stopped
+    content["privacy"]["not_covered"].remove(floating[0])
     assert content["privacy"] == finished["privacy"]
+    arithmetic = [
+        entry["terms"].pop("arithmetic") for ledger in content["ledgers"].values() for entry in ledger["entries"]
+    ]
+    assert set(arithmetic) == {"floating point", "integer"}
     assert content["ledgers"] == finished["ledgers"]
     if machine() == json.loads(STORED.read_text())["machine"]:  # elsewhere sums are rounded otherwise
-        assert without_clocks(content["rounds"]) == without_clocks(finished["rounds"])
+        assert_near(without_clocks(content["rounds"]), without_clocks(finished["rounds"]))
 
 
 @pytest.mark.slow  # the audit replays training in both worlds

@@ -53,7 +53,7 @@ def test_a_step_is_as_distinguishable_as_its_event_says(adjacency, factor) -> No
             client.dpsgd_trainer.clipped_gradient_sum(each.frozen_features, each.labels, losses, gradients)
             for each in worlds
         ]
-    shift = torch.cat([(a - b).flatten() for a, b in zip(*sums, strict=True)])
+    shift = torch.cat([(a - b).flatten() for a, b in zip(*sums, strict=True)]).double()
     scores = []
     for world in sums:
         event = GaussianEvent(config.noise_multiplier * factor)

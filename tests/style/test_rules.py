@@ -261,7 +261,8 @@ def test_random_numbers_are_drawn_in_few_places() -> None:
     """The noise of a release is drawn in one of them, by the two noise sources alone."""
     drawing = {"randn", "rand", "normal_", "bernoulli_", "urandom", "ndtri", "Laplace", "Normal"}
     allowed = {
-        "mechanisms/base.py": drawing,
+        "mechanisms/base.py": {"randn", "rand"},  # of simulations
+        "audits/selftest.py": {"urandom"},  # bits whose decisions are checked
         "attacks/membership.py": {"rand"},  # labels that chance could have drawn
         "attacks/inversion.py": {"randn"},  # where a reconstruction starts
         "audits/statistics.py": {"ndtri"},  # a quantile, not a draw
@@ -285,8 +286,17 @@ def test_random_numbers_are_drawn_in_few_places() -> None:
 
 
 def test_noise_is_asked_for_in_the_mechanisms_only() -> None:
-    """`normal` of a noise source, and of a generator that makes data."""
-    assert {path.split("/")[0] for path in calls({"normal"})} <= {"mechanisms", "data"}
+    """Beside them, the self-test checks its distribution; added to sums it is in one function."""
+    assert {path.split("/")[0] for path in calls({"rounded_gaussian", "discrete_laplace"})} == {"mechanisms", "audits"}
+    assert set(calls({"add_noise"})) == {"mechanisms/base.py", "mechanisms/igpp.py", "mechanisms/vpp.py"}
+    entropy = {name_of(path) for path, node in nodes(ast.Attribute) if node.attr == "urandom"}
+    assert entropy == {"mechanisms/exact_noise.py", "audits/selftest.py"}
+
+
+def test_exact_arithmetic_is_stated_in_one_place() -> None:
+    """By default a mechanism counts as inexact; one that says otherwise says so to `guarantee_terms`."""
+    stated = {name_of(path) for path, node in nodes(ast.Attribute) if node.attr == "INTEGER"}
+    assert stated == {"mechanisms/base.py"}
 
 
 def test_only_mechanisms_build_a_release() -> None:

@@ -26,7 +26,7 @@ from vpdr.audits import auditor, statistics
 from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise, antipodal_canary, mislabelled_canary, pairs_for
 from vpdr.client import Samples
 from vpdr.frameworks import FRAMEWORKS
-from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, base
+from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, base, exact_noise
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Float, Prototypes, Tensor
@@ -36,6 +36,7 @@ REPORTED_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 CLASSES, DIM, SAMPLES, CLIP_NORM, NEIGHBOUR_TRIES = 4, 8, 24, 2.0, 60  # of the sensitivities
 NOISE_RELEASES = 100  # of each mechanism
 NOISE_DRAWS = 4096  # of the system's noise
+EXACT_DECISIONS = 256  # of the sampler, repeated with arbitrary precision
 BUDGET, ROUNDS = privacy.Budget(1.0, 1e-5), 20  # of ledger and accountants
 SMALL_DATA = ("benchmark.samples=16", "model.dim=8")
 SMALL_TRAINING = (*SMALL_DATA, "framework.fedtgp.epochs=2", "framework.mpft.epochs=2", "framework.mpft.hidden=8")
@@ -103,13 +104,15 @@ def check_sensitivities() -> str:
 
 def _sensitivity_ratio(summariser: Summariser, adjacency: privacy.Adjacency, attempt: int) -> float:
     """How far a summary moves between two neighbours, in units of its bound."""
+    grid = exact_noise.Grid.for_noise(CLIP_NORM, CLIP_NORM)
     before, after = (
-        summariser(base.clip(samples.frozen_features, CLIP_NORM), samples.labels)
+        base.RowSums.of(summariser, grid.clip(samples.frozen_features, CLIP_NORM), samples.labels, grid)
         for samples in _neighbour_datasets(adjacency, attempt)
     )
     require(before.labels.equal(after.labels), f"a neighbour under {adjacency} changes which rows there are")
     unit = summariser.sensitivity(adjacency, CLIP_NORM, before.sizes)
-    moved = ((before.vectors - after.vectors).norm(dim=1) / unit).square().sum()
+    moved_rows = grid.to_real(before.sums - after.sums) / summariser.divisors(before.sizes)[:, None]
+    moved = (moved_rows.norm(dim=1) / unit).square().sum()
     if summariser.counts_are_private(adjacency):
         moved = moved + ((before.sizes - after.sizes).double() / (unit / CLIP_NORM)).square().sum()
     return math.sqrt(float(moved))
@@ -188,40 +191,63 @@ def _noise_energy_text(kind: str, target: AuditTarget) -> str:
 
 
 def check_system_noise() -> str:
-    """Two draws differ, a forked process does not repeat its parent, uniform draws are uniform."""
-    source = SystemNoise()
+    """Draws differ, have the stated distribution, and a forked process does not repeat its parent.
+
+    The exact sampler decides in double precision wherever rounding cannot change a decision; here the same random bits
+    are decided with arbitrary precision too.
+    """
+    source, scale = SystemNoise(), 2**31
     require(not source.reproducible, "the system's noise calls itself reproducible")
-    first, second = source.uniform(NOISE_DRAWS).numpy(), source.uniform(NOISE_DRAWS).numpy()
+    scales = torch.full((NOISE_DRAWS,), scale)
+    require(_decisions_that_differ() == 0, "double precision decides otherwise than exact arithmetic")
+    first, second = source.rounded_gaussian(scales).numpy(), source.rounded_gaussian(scales).numpy()
     require(not np.array_equal(first, second), "two draws of noise are equal")
     both = np.concatenate([first, second])
-    require(len(np.unique(both)) == len(both), "numbers repeat within one draw of noise")
-    require(both.min() > 0 and both.max() < 1, "a uniform draw lies outside of the open interval")
-    p_value = float(kstest(both, "uniform").pvalue)
-    require(p_value > _MIN_P_VALUE, f"uniform draws are not uniform (p = {p_value:.1g})")
+    p_values = {"Gaussian": float(kstest(both / scale, "norm").pvalue)}
+    p_values["Laplace"] = float(kstest(source.discrete_laplace(scales).numpy() / scale, "laplace").pvalue)
+    for name, p_value in p_values.items():
+        require(p_value > _MIN_P_VALUE, f"{name} draws do not have their distribution (p = {p_value:.1g})")
     forked = _draw_in_fork(source)
     require(len(forked) == 8, "a forked process could not draw")
-    require(not np.array_equal(forked, source.uniform(8).numpy()), "a forked process repeats its parent's noise")
+    repeated = np.array_equal(forked, source.rounded_gaussian(scales[:8]).numpy())
+    require(not repeated, "a forked process repeats its parent's noise")
     correlation = float(np.corrcoef(first, second)[0, 1])
     require(abs(correlation) < 8 / math.sqrt(NOISE_DRAWS), f"two draws of noise are correlated ({correlation:.3f})")
-    return f"{2 * NOISE_DRAWS} draws differ and are uniform (p = {p_value:.2f}), a forked process draws its own"
+    least = min(p_values.values())
+    return f"{2 * NOISE_DRAWS} draws differ and are normal (p = {least:.2f}), a forked process draws its own"
+
+
+def _decisions_that_differ() -> int:
+    """How many decisions of the sampler by double precision differ from those with arbitrary precision."""
+    words = np.frombuffer(os.urandom(24 * EXACT_DECISIONS), dtype=np.uint64).reshape(3, -1)
+    scales = np.full(EXACT_DECISIONS, 2**31)
+    differ = 0
+    for shape in (exact_noise.NORMAL, exact_noise.EXPONENTIAL):
+        magnitudes, accepted, certain = exact_noise.attempt(shape, scales, *words)
+        for index in np.flatnonzero(certain):
+            own = int(words[0][index]), int(words[1][index]), int(words[2][index])
+            exact = exact_noise.attempt_exactly(shape, int(scales[index]), own, os.urandom)
+            differ += exact != (int(magnitudes[index]), bool(accepted[index]))
+    return differ
 
 
 def _draw_in_fork(source: SystemNoise) -> np.ndarray:
     """What a forked process draws at the same moment."""
+    scales = torch.full((8,), 2**31)
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the child uses no threads
         child = os.fork()
     if child == 0:
         try:
-            os.write(writer, source.uniform(8).numpy().tobytes())
+            os.write(writer, source.rounded_gaussian(scales).numpy().tobytes())
         finally:
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         content = stream.read()
     os.waitpid(child, 0)
-    return np.frombuffer(content, dtype=np.float64)
+    return np.frombuffer(content, dtype=np.int64)
 
 
 def check_encoder_independence() -> str:

@@ -18,7 +18,7 @@ from vpdr.frameworks import FrameworkState, ServerContext
 from vpdr.mechanisms import Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise, base
 from vpdr.privacy import Adjacency, Event, Ledger
 from vpdr.rng import Streams
-from vpdr.types import Features, Float, Int, MechanismState, Prototypes, Tensor
+from vpdr.types import Features, Float, Int, Int64, MechanismState, Prototypes, Tensor
 from vpdr.validation import InvalidInput, at_least
 
 SEARCHED_PAIR, SEARCH_TRIES = "restless", 24  # the pair that is searched for, and how many are tried
@@ -35,7 +35,7 @@ Hypothesis: TypeAlias = tuple[Client, list[Prototypes]]  # a client without nois
 
 @dataclass(frozen=True, slots=True)
 class ZeroNoise:
-    """A noise source without noise: every draw is the median of its distribution.
+    """A noise source without noise: every draw is zero.
 
     Guarantee: none. Releases made with it must never leave the audit.
     """
@@ -44,11 +44,11 @@ class ZeroNoise:
     def reproducible(self) -> bool:
         return True
 
-    def normal(self, *shape: int) -> Float[Tensor, "..."]:
-        return torch.zeros(shape, dtype=torch.float64)
+    def rounded_gaussian(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        return torch.zeros_like(scales)
 
-    def uniform(self, *shape: int) -> Float[Tensor, "..."]:
-        return torch.full(shape, 0.5, dtype=torch.float64)
+    def discrete_laplace(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        return torch.zeros_like(scales)
 
 
 def make_noise_factory(seed: int | None) -> NoiseFactory:

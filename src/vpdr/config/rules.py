@@ -27,6 +27,10 @@ PLUGINS: dict[str, Mapping[str, Any]] = {"framework": FRAMEWORKS, "mechanism": M
 
 _SET_ELSEWHERE = {"summariser", "uses_broadcast_features", "clip_norm"}  # by settings of other sections
 _ENCODERS = {"public": EncoderKind.PUBLIC, "broadcast": EncoderKind.BROADCAST, "personal": EncoderKind.PERSONAL}
+_CHANGES = {  # by whether the noise is exact: what gives a plan a stronger guarantee
+    True: "release.encoder=public and release.summariser=sums",
+    False: "mechanism.kind to one with exact noise",
+}
 _LEVELS = list(GuaranteeLevel)  # from the strongest to the weakest
 
 
@@ -107,7 +111,7 @@ def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     required = GuaranteeLevel.NONE if budget.require == "anything" else GuaranteeLevel(budget.require)
     message = (
         f"the plan requires a guarantee that is {budget.require}, this one would be {level}; "
-        "set release.encoder=public and release.summariser=sums, or lower budget.require"
+        f"set {_CHANGES[mechanism_traits(config).is_exact]}, or lower budget.require"
     )
     yield _LEVELS.index(level) > _LEVELS.index(required), message
     if release_encoder(config) is EncoderKind.BROADCAST:
@@ -311,7 +315,7 @@ def guarantee_level(config: "RunConfig") -> GuaranteeLevel:
     if release_summariser(config).basis is guarantee.SensitivityBasis.AS_PUBLISHED:
         return GuaranteeLevel.AS_PUBLISHED
     is_personal = release_encoder(config) is EncoderKind.PERSONAL
-    return GuaranteeLevel.CONDITIONAL if is_personal else GuaranteeLevel.PROVED
+    return GuaranteeLevel.PROVED if traits.is_exact and not is_personal else GuaranteeLevel.CONDITIONAL
 
 
 def ledger_budget(config: "RunConfig") -> Budget | None:

@@ -1,19 +1,19 @@
 """What all mechanisms share: noise sources, the context of a release, clipping, and the Gaussian mechanism."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
 
 from vpdr import privacy
+from vpdr.mechanisms import exact_noise
+from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, EncoderKind, NoiseOrigin, guarantee
 from vpdr.prototypes import ClassMeans, NoSensitivity, Summariser
 from vpdr.rng import Streams
-from vpdr.types import Bool, Features, Float, MechanismState, Prototypes, Release, Summary, Tensor
+from vpdr.types import Features, Float, Int, Int64, MechanismState, Prototypes, Release, Tensor
 from vpdr.validation import InvalidInput
 
 Array: TypeAlias = Tensor | np.ndarray
@@ -22,44 +22,39 @@ MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-12, 1e12
 
 @runtime_checkable
 class NoiseSource(Protocol):
-    """Standard noise in double precision.
+    """Noise in whole numbers; exact_noise.py says of what.
 
-    Guarantee: draws are independent across calls. Samples are ordinary floating-point numbers; attacks on
-    their low-order bits (Mironov 2012) are outside of the model.
+    Guarantee: draws are independent, across calls too.
     """
 
     @property
     def reproducible(self) -> bool:
         """Whether somebody who knows the seed can remove the noise; such a run is not private."""
 
-    def normal(self, *shape: int) -> Float[Tensor, "..."]:
-        """Standard Gaussian draws."""
+    def rounded_gaussian(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        """A standard normal draw times the scale, rounded to the nearest whole number, for each scale."""
 
-    def uniform(self, *shape: int) -> Float[Tensor, "..."]:
-        """Draws from the open unit interval."""
+    def discrete_laplace(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        """Whole numbers x with probability proportional to exp(-|x|/scale), one for each scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemNoise:
-    """Noise from the entropy of the operating system: the default for private releases.
+    """Exact noise from the entropy of the operating system: the default for private releases.
 
-    Guarantee: that of `NoiseSource`; nobody can repeat a draw.
+    Guarantee: that of `NoiseSource`, exactly; nobody can repeat a draw.
 
-    >>> SystemNoise().normal(2, 3).shape
+    >>> SystemNoise().rounded_gaussian(torch.full((2, 3), 1000)).shape
     torch.Size([2, 3])
     """
 
     reproducible = False  # no seed exists
 
-    def normal(self, *shape: int) -> Float[Tensor, "..."]:
-        """Gaussian draws by inversion, within 8.2 standard deviations."""
-        draws: Tensor = torch.special.ndtri(self.uniform(*shape))
-        return draws
+    def rounded_gaussian(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        return exact_noise.rounded_gaussian(scales)
 
-    def uniform(self, *shape: int) -> Float[Tensor, "..."]:
-        """The middles of 2⁵² equal cells, so that neither 0 nor 1 is drawn."""
-        words = np.frombuffer(os.urandom(8 * prod(shape)), dtype=np.uint64) >> np.uint64(12)
-        return torch.from_numpy((words.astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
+    def discrete_laplace(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        return exact_noise.discrete_laplace(scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,8 @@ class SeededNoise:
     Args:
         rng: the generator from which all draws are taken.
 
-    Guarantee: the same state of the generator gives the same draws; they are not secret.
+    Guarantee: the same state of the generator gives the same draws; they are not secret. They are on the same grid as
+    `SystemNoise`, with the distribution that double precision can give.
 
     >>> SeededNoise(torch.Generator().manual_seed(0)).reproducible
     True
@@ -79,13 +75,17 @@ class SeededNoise:
 
     rng: torch.Generator
 
-    def normal(self, *shape: int) -> Float[Tensor, "..."]:
-        """Standard Gaussian draws."""
-        return torch.randn(*shape, generator=self.rng, dtype=torch.float64)
+    def rounded_gaussian(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        """Rounded draws of `torch.randn`."""
+        normal = torch.randn(scales.shape, generator=self.rng, dtype=torch.float64)
+        return normal.mul_(scales).round_().to(torch.int64)
 
-    def uniform(self, *shape: int) -> Float[Tensor, "..."]:
-        """Draws from the unit interval, never 0."""
-        return torch.rand(*shape, generator=self.rng, dtype=torch.float64).clamp(min=2.0**-54)
+    def discrete_laplace(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        """Rounded Laplace draws, by inversion."""
+        uniform = torch.rand(scales.shape, generator=self.rng, dtype=torch.float64).clamp(min=2.0**-54)
+        centred = uniform - 0.5
+        laplace = -centred.sign() * torch.log1p(-2 * centred.abs())
+        return laplace.mul_(scales).round_().to(torch.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,6 @@ class ReleaseNoise:
         if self.streams is None:
             return SystemNoise()
         return SeededNoise(self.streams.generator(purpose, client=client, round=round))
-
-
-def laplace(source: NoiseSource, count: int) -> Float[Tensor, " d"]:
-    """Standard Laplace draws, by inversion."""
-    centred = source.uniform(count) - 0.5
-    return -centred.sign() * torch.log1p(-2 * centred.abs())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +148,7 @@ class MechanismTraits:
     """What a configuration must know of a kind of mechanism before one is built."""
 
     is_private: bool = True  # its releases cost a finite budget
+    is_exact: bool = False  # its statistics and its noise are whole numbers of a public grid: see exact_noise.py
     has_selection: bool = False  # it pays for a choice of coordinates besides its noise
     is_accumulating: bool = False  # it adds released sums up, so the features must not change between rounds
 
@@ -258,6 +253,8 @@ def validate_features(vectors: Array, labels: Array, context: ReleaseContext) ->
         raise InvalidInput(f"{client}: expected one label for each feature, got {len(rows)} and {len(classes)}")
     if len(classes) and int(classes.min()) < 0:
         raise InvalidInput(f"{client}: labels must not be negative, got {int(classes.min())}")
+    if len(rows) > exact_noise.MAX_SAMPLES:  # their sums could leave the range of 64-bit integers
+        raise InvalidInput(f"{client}: expected at most {exact_noise.MAX_SAMPLES} samples, got {len(rows)}")
     if context.classes is not None and len(classes) and int(classes.max()) >= context.classes:
         raise InvalidInput(f"{client}: labels must be below {context.classes}, got {int(classes.max())}")
     return Features(rows, classes)
@@ -275,19 +272,12 @@ def _as_tensor(value: Any, client: str, name: str) -> Tensor:
 
 
 def clip(vectors: Float[Tensor, "n d"], bound: float) -> Float[Tensor, "n d"]:
-    """Scale each row down to l2 norm `bound`; shorter rows are left as they are (Eq. 4)."""
+    """Scale each row down to l2 norm `bound`; shorter rows are left as they are (Eq. 4).
+
+    Samples are clipped by `exact_noise.Grid.clip`; this is for public vectors.
+    """
     norms: Tensor = vectors.norm(dim=1, keepdim=True)
     return vectors * (bound / norms.clamp(min=bound))
-
-
-def clip_groups(
-    vectors: Float[Tensor, "n d"], mask: Bool[Tensor, " d"], bounds: tuple[float, float]
-) -> Float[Tensor, "n d"]:
-    """Clip the selected coordinates and the others separately (Eq. 11); a zero block stays zero."""
-    first, second = bounds
-    selected_norm = vectors[:, mask].norm(dim=1, keepdim=True).clamp(min=first)
-    other_norm = vectors[:, ~mask].norm(dim=1, keepdim=True).clamp(min=second)
-    return torch.where(mask, first / selected_norm, second / other_norm).mul_(vectors)
 
 
 def check_clip_norm(clip_norm: float) -> None:
@@ -302,7 +292,23 @@ def check_clip_norm(clip_norm: float) -> None:
         )
 
 
-# The Gaussian mechanism on a summary: the one place where Gaussian noise is added to a release.
+# The Gaussian mechanism on sums: the one place where Gaussian noise is added to a release.
+
+
+@dataclass(frozen=True, slots=True, repr=False)  # as for features
+class RowSums:
+    """The sum of the samples of each row in whole steps of a grid, with their number. Private."""
+
+    sums: Int64[Tensor, "p d"]
+    labels: Int[Tensor, " p"]
+    sizes: Int[Tensor, " p"]
+    grid: Grid
+
+    @classmethod
+    def of(cls, summariser: Summariser, clipped: Int64[Tensor, "n d"], labels: Int[Tensor, " n"], grid: Grid) -> Self:
+        """Add up samples that are on the grid: exact, so their order does not matter."""
+        rows = summariser.assign(clipped, labels)
+        return cls(rows.sum(clipped), rows.labels, rows.sizes, grid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +321,7 @@ class NoisyRows:
 
 
 def noisy_rows(
-    summary: Summary,
+    row_sums: RowSums,
     summariser: Summariser,
     noise: NoiseSource,
     *,
@@ -324,21 +330,32 @@ def noisy_rows(
     adjacency: Adjacency,
     coord_scale: Float[Tensor, " d"],
 ) -> NoisyRows:
-    """Add Gaussian noise to each row, and to each count that must stay private.
+    """Add Gaussian noise to each sum, and to each count that must stay private; then divide means by their size.
 
     `coord_scale` is the noise of each coordinate, relative to isotropic noise.
 
-    Guarantee: one Gaussian event of `noise_multiplier`, provided that the summary was made from
-    features whose groups of coordinates were clipped so that `coord_scale` is κ/√w on a group of radius κR
-    with Σw = 1 (isotropic: 1 everywhere), and that the summariser's sensitivity is a bound.
+    Guarantee: one Gaussian event of `noise_multiplier`, exactly, provided that samples were clipped on the grid to
+    `clip_norm`, or groups of their coordinates so that `coord_scale` is κ/√w on a group of radius κR with Σw = 1, and
+    that the summariser's sensitivity is a bound.
     """
-    unit = summariser.sensitivity(adjacency, clip_norm, summary.sizes)
-    stds = noise_multiplier * unit
-    rows = summary.vectors + stds[:, None] * coord_scale * noise.normal(*summary.vectors.shape)
-    sizes = summary.sizes.double()
+    stds = noise_multiplier * summariser.sensitivity(adjacency, clip_norm, row_sums.sizes)
+    divisors = summariser.divisors(row_sums.sizes).double()[:, None]
+    rows = add_gaussian(row_sums.sums, stds[:, None] * divisors * coord_scale, row_sums.grid, noise) / divisors
+    sizes = row_sums.sizes.double()
     if summariser.counts_are_private(adjacency):
-        sizes = sizes + stds / clip_norm * noise.normal(len(sizes))
+        unit = Grid.for_noise(1.0, noise_multiplier)
+        sizes = add_gaussian(row_sums.sizes * unit.steps(1.0), stds / clip_norm, unit, noise)
     return NoisyRows(rows, sizes, stds)
+
+
+def add_gaussian(
+    whole: Int64[Tensor, "..."], stds: Float[Tensor, "..."], grid: Grid, noise: NoiseSource
+) -> Float[Tensor, "..."]:
+    """Whole steps of a grid after Gaussian noise of these standard deviations, as real numbers.
+
+    Guarantee: post-processing of real-valued Gaussian noise of at least these standard deviations on the same numbers.
+    """
+    return grid.to_real(exact_noise.add_noise(whole, noise.rounded_gaussian(grid.noise_scale(stds))))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -354,10 +371,14 @@ class GaussianMechanism:
         privacy.GaussianEvent(self.noise_multiplier)  # refuses a multiplier out of range
         object.__setattr__(self, "adjacency", privacy.guarantee.parse_enum(Adjacency, self.adjacency))
 
-    def add_noise(self, summary: Summary, context: ReleaseContext, coord_scale: Float[Tensor, " d"]) -> NoisyRows:
+    def make_grid(self, coord_scale: Float[Tensor, " d"]) -> Grid:
+        """The grid of a release, from public numbers; `coord_scale` as in `noisy_rows`, in any order."""
+        return Grid.for_noise(self.clip_norm, self.noise_multiplier * self.clip_norm * float(coord_scale.max()))
+
+    def add_noise(self, row_sums: RowSums, context: ReleaseContext, coord_scale: Float[Tensor, " d"]) -> NoisyRows:
         """`noisy_rows` for the context's summariser."""
         return noisy_rows(
-            summary,
+            row_sums,
             context.summariser,
             context.noise,
             noise_multiplier=self.noise_multiplier,
@@ -367,16 +388,8 @@ class GaussianMechanism:
         )
 
 
-def noisy_scalar(value: Float[Tensor, ""], noise_multiplier: float, noise: NoiseSource) -> Float[Tensor, ""]:
-    """Add Gaussian noise to a sum to which each sample adds between 0 and 1.
-
-    Guarantee: one Gaussian event of `noise_multiplier` under every adjacency.
-    """
-    return value + noise_multiplier * noise.normal(1)[0]
-
-
 def postprocess_rows(
-    noisy: NoisyRows, summary: Summary, coord_scale: Float[Tensor, " d"], summariser: Summariser
+    noisy: NoisyRows, labels: Int[Tensor, " p"], coord_scale: Float[Tensor, " d"], summariser: Summariser
 ) -> Prototypes:
     """What leaves the client: prototypes in single precision and their labels, no counts; post-processing.
 
@@ -384,7 +397,7 @@ def postprocess_rows(
     """
     variances = summariser.variances(noisy.stds * coord_scale.square().mean().sqrt(), noisy.sizes)
     vectors = to_finite_float32(summariser.postprocess(noisy.rows, noisy.sizes))
-    return Prototypes(vectors, summary.labels, None if variances is None else to_finite_float32(variances))
+    return Prototypes(vectors, labels, None if variances is None else to_finite_float32(variances))
 
 
 def to_finite_float32(values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -398,28 +411,33 @@ def guarantee_terms(
     noise: NoiseSource,
     basis: guarantee.SensitivityBasis,
     counts_are_private: bool,
+    is_exact: bool = False,
 ) -> guarantee.GuaranteeTerms:
-    """The conditions under which a receipt holds."""
+    """The conditions under which a receipt holds; a mechanism states that it is exact, or it is not."""
     return guarantee.GuaranteeTerms(
         adjacency=adjacency,
         encoder=encoder,
         counts=guarantee.CountVisibility.PRIVATE if counts_are_private else guarantee.CountVisibility.PUBLIC,
         basis=basis,
         noise=NoiseOrigin.SEEDED if noise.reproducible else NoiseOrigin.SYSTEM,
+        arithmetic=guarantee.Arithmetic.INTEGER if is_exact else guarantee.Arithmetic.FLOATING,
     )
 
 
-def release_terms(adjacency: Adjacency, context: ReleaseContext) -> guarantee.GuaranteeTerms:
+def release_terms(adjacency: Adjacency, context: ReleaseContext, *, is_exact: bool = False) -> guarantee.GuaranteeTerms:
     """The terms of a release that is made by the context's summariser."""
     summariser = context.summariser
     private = summariser.counts_are_private(adjacency)
-    return guarantee_terms(adjacency, context.encoder, context.noise, summariser.basis, private)
+    return guarantee_terms(adjacency, context.encoder, context.noise, summariser.basis, private, is_exact)
 
 
-def noise_to_signal(summary: Summary, noisy: NoisyRows, coord_scale: Float[Tensor, " d"]) -> float:
+def noise_to_signal(
+    row_sums: RowSums, summariser: Summariser, noisy: NoisyRows, coord_scale: Float[Tensor, " d"]
+) -> float:
     """The median over non-empty prototypes of the expected noise norm divided by the clean norm. Private."""
-    nonempty = summary.sizes > 0
-    signal, noise = summary.vectors[nonempty].norm(dim=1), noisy.stds[nonempty] * coord_scale.norm()
+    nonempty = row_sums.sizes > 0
+    clean = row_sums.grid.to_real(row_sums.sums) / summariser.divisors(row_sums.sizes)[:, None]
+    signal, noise = clean[nonempty].norm(dim=1), noisy.stds[nonempty] * coord_scale.norm()
     ratio = torch.where(signal > 0, noise / signal.clamp(min=1e-300), torch.inf)
     return float(ratio.median()) if len(ratio) else 0.0
 

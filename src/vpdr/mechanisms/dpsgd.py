@@ -21,8 +21,9 @@ from torch import nn
 from vpdr import privacy
 from vpdr.encoder.personal import PersonalEncoder, SeededDropout
 from vpdr.mechanisms import base, igpp, vpp
+from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, EncoderKind, GaussianEvent, Ledger
-from vpdr.types import Bool, Float, Int, Losses, Tensor, TrainBatch
+from vpdr.types import Bool, Float, Int, Int64, Losses, Tensor, TrainBatch
 from vpdr.validation import InvalidInput, at_least, positive
 
 GradientFn: TypeAlias = Callable[[Float[Tensor, ""]], list[Float[Tensor, "b ..."]]]
@@ -49,7 +50,8 @@ class DpSgdConfig:
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
 
     def __post_init__(self) -> None:
-        positive(clip_norm=self.clip_norm, expected_batch_size=self.expected_batch_size)
+        base.check_clip_norm(self.clip_norm)
+        positive(expected_batch_size=self.expected_batch_size)
         at_least(1, steps_per_round=self.steps_per_round, total_steps=self.total_steps)
         GaussianEvent(self.noise_multiplier)
         object.__setattr__(self, "adjacency", privacy.guarantee.parse_enum(Adjacency, self.adjacency))
@@ -58,17 +60,28 @@ class DpSgdConfig:
         """The cost of the steps of one round: one event for each step."""
         counts_are_private = self.adjacency is not Adjacency.REPLACE_SAME_LABEL
         terms = base.guarantee_terms(
-            self.adjacency, EncoderKind.DP_TRAINED, noise, privacy.guarantee.SensitivityBasis.PROVED, counts_are_private
+            self.adjacency,
+            EncoderKind.DP_TRAINED,
+            noise,
+            privacy.guarantee.SensitivityBasis.PROVED,
+            counts_are_private,
+            is_exact=True,
         )
         events = (GaussianEvent(self.noise_multiplier),) * self.steps_per_round
         return privacy.Receipt(events=events, terms=terms, purpose=privacy.ChargePurpose.TRAINING)
 
+    @property
+    def grid(self) -> Grid:
+        """The grid of the clipped gradients."""
+        return Grid.for_noise(self.clip_norm, self.noise_multiplier * self.clip_norm)
+
     def noisy_mean(
-        self, sums: Sequence[Float[Tensor, "..."]], event: GaussianEvent, noise: base.NoiseSource
+        self, sums: Sequence[Int64[Tensor, "..."]], event: GaussianEvent, noise: base.NoiseSource
     ) -> list[Float[Tensor, "..."]]:
-        """The noisy mean gradient, from sums of clipped gradients and one event that was charged."""
-        std = event.noise_multiplier * SUM_SENSITIVITY[self.adjacency] * self.clip_norm
-        return [(each + std * noise.normal(*each.shape)) / self.expected_batch_size for each in sums]
+        """The noisy mean gradient, from sums of clipped gradients on the grid and one event that was charged."""
+        std = torch.tensor(event.noise_multiplier * SUM_SENSITIVITY[self.adjacency] * self.clip_norm).double()
+        noisy = [base.add_gaussian(each, std.expand(each.shape), self.grid, noise) for each in sums]
+        return [each / self.expected_batch_size for each in noisy]
 
 
 def split_budget_with_training(
@@ -182,13 +195,13 @@ class DpSgdTrainer:
 
     def clipped_gradient_sum(
         self, frozen_features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], loss: LossFn, gradients: GradientFn
-    ) -> list[Float[Tensor, "..."]]:
-        """The sum of the clipped gradients of all samples.
+    ) -> list[Int64[Tensor, "..."]]:
+        """The sum of the clipped gradients of all samples, on the grid.
 
         Frameworks take means. The mean of a shorter last batch would be over another number, and through
         rounding every gradient would depend on the number of samples: batches are padded to a fixed size.
         """
-        sums = [torch.zeros(each.shape, dtype=torch.float64) for each in self.model.parameters()]
+        sums = [torch.zeros(each.shape, dtype=torch.int64) for each in self.model.parameters()]
         for rows in torch.arange(len(labels)).split(self.batch_size):
             padding = self.batch_size - len(rows)
             inputs = nn.functional.pad(frozen_features[rows], (0, 0, 0, padding))
@@ -198,7 +211,7 @@ class DpSgdTrainer:
             unused = 0 * logits.sum()  # where a framework ignores the head, its gradients are zero, not None
             per_sample = gradients(self.batch_size * torch.stack(list(terms.values())).sum() + unused)
             is_sample = torch.arange(self.batch_size) < len(rows)
-            batch_sums = sum_clipped_gradients(per_sample, is_sample, self.config.clip_norm)
+            batch_sums = sum_clipped_gradients(per_sample, is_sample, self.config.clip_norm, self.config.grid)
             sums = [total + part for total, part in zip(sums, batch_sums, strict=True)]
         return sums
 
@@ -263,18 +276,15 @@ def per_sample_gradients(model: nn.Module) -> Iterator[GradientFn]:
 
 
 def sum_clipped_gradients(
-    gradients: Sequence[Float[Tensor, "b ..."]], is_sample: Bool[Tensor, " b"], clip_norm: float
-) -> list[Float[Tensor, "..."]]:
-    """The sum over samples of gradients clipped to `clip_norm`, in double precision.
+    gradients: Sequence[Float[Tensor, "b ..."]], is_sample: Bool[Tensor, " b"], clip_norm: float, grid: Grid
+) -> list[Int64[Tensor, "..."]]:
+    """The sum over samples of gradients clipped to `clip_norm`, in whole steps of the grid.
 
     A gradient that is not finite counts as zero: one sample that overflows must not decide the step. Rows
     that are padding (not `is_sample`) are left out.
 
-    Guarantee: one sample moves the sum by at most `SUM_SENSITIVITY` times `clip_norm`.
+    Guarantee: one sample moves the sum by at most `SUM_SENSITIVITY` times `clip_norm`, exactly.
     """
-    wide = [each.double() for each in gradients]
-    norms = torch.stack([each.flatten(1).square().sum(dim=1) for each in wide]).sum(dim=0).sqrt()
-    used = is_sample & torch.isfinite(norms)
-    scale = torch.where(used, clip_norm / norms.clamp(min=clip_norm), 0.0)
-    cleaned = [torch.where(used.view(-1, *[1] * (each.ndim - 1)), each, 0.0) for each in wide]
-    return [torch.tensordot(scale, each, dims=1) for each in cleaned]
+    vectors = torch.cat([each.flatten(1) for each in gradients], dim=1)[is_sample].double()
+    parts = grid.clip(vectors, clip_norm).sum(dim=0).split([each[0].numel() for each in gradients])
+    return [part.view(each.shape[1:]) for part, each in zip(parts, gradients, strict=True)]

@@ -75,7 +75,7 @@ class Igpp(base.GaussianMechanism):
     torch.Size([2, 2])
     """
 
-    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits()
+    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(is_exact=True)
 
     accumulate: bool = False
 
@@ -122,30 +122,34 @@ class Igpp(base.GaussianMechanism):
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """As `Mechanism.receipt_for`: one Gaussian event."""
         events = (GaussianEvent(self.noise_multiplier),)
-        return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
+        return privacy.Receipt(
+            events=events, terms=base.release_terms(self.adjacency, context, is_exact=self.traits.is_exact)
+        )
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """As `Mechanism.release`: clip, summarise, add noise."""
         features = base.validate_features(vectors, labels, context)
-        summary = context.summariser(base.clip(features.vectors, self.clip_norm), features.labels)
         coord_scale = torch.ones(features.vectors.shape[1], dtype=torch.float64)
-        noisy = self.add_noise(summary, context, coord_scale)
+        grid = self.make_grid(coord_scale)
+        clipped = grid.clip(features.vectors, self.clip_norm)
+        row_sums = base.RowSums.of(context.summariser, clipped, features.labels, grid)
+        noisy = self.add_noise(row_sums, context, coord_scale)
         state: MechanismState = {}
         if self.accumulate:  # only the noise is averaged out, so the encoder must be the same at every release
             rows, sizes, count, previous = noisy.rows, noisy.sizes, 1, context.state
             if previous:
-                if not torch.equal(previous["labels"], summary.labels):
+                if not torch.equal(previous["labels"], row_sums.labels):
                     raise InvalidInput(
                         f"{context.client}: releases can be averaged only if all have the same rows; "
                         "use class means or class sums"
                     )
                 rows, sizes, count = rows + previous["rows"], sizes + previous["sizes"], 1 + int(previous["count"])
-            state = {"rows": rows, "sizes": sizes, "count": torch.tensor(count), "labels": summary.labels}
+            state = {"rows": rows, "sizes": sizes, "count": torch.tensor(count), "labels": row_sums.labels}
             noisy = base.NoisyRows(rows / count, sizes / count, noisy.stds / count**0.5)
-        prototypes = base.postprocess_rows(noisy, summary, coord_scale, context.summariser)
+        prototypes = base.postprocess_rows(noisy, row_sums.labels, coord_scale, context.summariser)
         diagnostics = {
             "sigma": float(noisy.stds.median()) if len(noisy.stds) else 0.0,
-            "noise_to_signal": base.noise_to_signal(summary, noisy, coord_scale),
+            "noise_to_signal": base.noise_to_signal(row_sums, context.summariser, noisy, coord_scale),
             "energy_ratio": 1.0,
         }
         return Release(prototypes, self.receipt_for(context), diagnostics, state)

@@ -16,11 +16,12 @@ from typing import Any, ClassVar, Self
 import torch
 
 from vpdr import privacy
-from vpdr.mechanisms import base
+from vpdr.mechanisms import base, exact_noise
 from vpdr.mechanisms.base import Array, ReleaseContext
+from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, guarantee
 from vpdr.prototypes import ClassMeans, ClassSums, shrinkage
-from vpdr.types import Features, Float, MechanismState, Prototypes, Release, Summary, Tensor
+from vpdr.types import Features, Float, Int64, MechanismState, Prototypes, Release, Tensor
 from vpdr.validation import InvalidInput, at_least
 
 _MIN_DIMS = 64  # below, classes begin to overlap
@@ -230,29 +231,35 @@ class StageParams:
     num_samples: int | None  # the client's number of samples, where it is public
 
 
-def stage_statistics(features: Features, params: StageParams) -> tuple[Summary, Float[Tensor, ""]]:
+def stage_statistics(
+    features: Features, params: StageParams, grid: Grid, moment_grid: Grid
+) -> tuple[base.RowSums, Int64[Tensor, ""]]:
     """Everything in a stage that depends on the data: sums of clipped residuals and counts, and the second moment.
 
-    The second moment is Σ over samples of min(|residual|²/4R², 1).
+    The second moment is Σ over samples of min(|residual|²/4R², 1). Both are in whole steps of their grids.
 
     Guarantee: let R be the radius, whatever it and the centres are. (sums/R, counts) moves by what
     `ClassSums` states under the params' adjacency, because a clipped residual is a function of one sample
     and at most R long; the second moment moves by at most 1, because a sample adds between 0 and 1 to it.
     """
-    rows = features.labels
-    if params.per_class > 1:  # the nearest centre of its class
-        first = features.labels * params.per_class
-        distances = [(features.vectors - params.centres[first + k]).norm(dim=1) for k in range(params.per_class)]
-        rows = first + torch.stack(distances, dim=1).argmin(dim=1)
-    sums, lengths = torch.zeros_like(params.centres), []
-    for chunk_rows, vectors in zip(rows.split(_CHUNK_SIZE), features.vectors.split(_CHUNK_SIZE), strict=True):
-        residuals = params.centres.index_select(0, chunk_rows).neg_().add_(vectors)
-        norms: Tensor = residuals.norm(dim=1, keepdim=True)
-        lengths.append(norms / (2 * params.radius))
-        sums.index_add_(0, chunk_rows, residuals.mul_(params.radius / norms.clamp_(min=params.radius)))
-    second_moment = torch.cat(lengths).square_().clamp_(max=1).sum()
-    sizes = torch.bincount(rows, minlength=len(sums))
-    return Summary(sums, torch.arange(len(sums)), sizes), second_moment
+    most, count = moment_grid.steps(1.0), len(params.centres)
+    sums = torch.zeros(params.centres.shape, dtype=torch.int64)
+    sizes, second_moment = torch.zeros(count, dtype=torch.int64), torch.zeros((), dtype=torch.int64)
+    for labels, vectors in zip(
+        features.labels.split(_CHUNK_SIZE), features.vectors.double().split(_CHUNK_SIZE), strict=True
+    ):
+        rows = labels
+        if params.per_class > 1:  # the nearest centre of its class
+            centres = [labels * params.per_class + k for k in range(params.per_class)]
+            distances = [exact_noise.row_norms(vectors - params.centres[each]) for each in centres]
+            rows = labels * params.per_class + torch.cat(distances, dim=1).argmin(dim=1)
+        residuals = params.centres.index_select(0, rows).neg_().add_(vectors)
+        ratios = (exact_noise.row_norms(residuals) / (2 * params.radius)).square_().clamp_(max=1)
+        second_moment += (torch.nan_to_num(ratios, nan=1.0) * most).floor_().to(torch.int64).sum()
+        chunk = base.RowSums.of(ClassSums(classes=count), grid.clip(residuals, params.radius), rows, grid)
+        sums += chunk.sums
+        sizes += chunk.sizes
+    return base.RowSums(sums, torch.arange(count), sizes, grid), second_moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,19 +278,26 @@ def noisy_stage_statistics(
     Guarantee: the events of `stage` under the params' adjacency, for any centres and any radius: noise on
     what `stage_statistics` bounds, of a scale that does not depend on the data.
     """
-    summary, second_moment = stage_statistics(features, params)
+    multiplier = stage.sums.noise_multiplier
+    moment_multiplier = 1.0 if stage.moment is None else stage.moment.noise_multiplier
+    grid, moment_grid = (
+        Grid.for_noise(params.radius, multiplier * params.radius),
+        Grid.for_noise(1.0, moment_multiplier),
+    )
+    row_sums, second_moment = stage_statistics(features, params, grid, moment_grid)
     rows = base.noisy_rows(
-        summary,
+        row_sums,
         ClassSums(classes=len(params.centres)),
         noise,
-        noise_multiplier=stage.sums.noise_multiplier,
+        noise_multiplier=multiplier,
         clip_norm=params.radius,
         adjacency=params.adjacency,
         coord_scale=torch.ones(features.vectors.shape[1], dtype=torch.float64),
     )
     if stage.moment is None:
         return NoisyStatistics(rows, None)
-    return NoisyStatistics(rows, base.noisy_scalar(second_moment, stage.moment.noise_multiplier, noise))
+    std = torch.tensor([moment_multiplier], dtype=torch.float64)
+    return NoisyStatistics(rows, base.add_gaussian(second_moment[None], std, moment_grid, noise)[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -460,7 +474,7 @@ class Rapp(base.GaussianMechanism):
     (torch.Size([3, 4]), 2)
     """
 
-    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(is_accumulating=True)
+    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(is_exact=True, is_accumulating=True)
 
     classes: int
     stages: StageSchedule
@@ -536,7 +550,12 @@ class Rapp(base.GaussianMechanism):
         stages = self._next_stages(self._load_state(context))
         events = tuple(event for stage in stages for event in stage.events)
         terms = base.guarantee_terms(
-            self.adjacency, context.encoder, context.noise, guarantee.SensitivityBasis.PROVED, self._counts_are_private
+            self.adjacency,
+            context.encoder,
+            context.noise,
+            guarantee.SensitivityBasis.PROVED,
+            self._counts_are_private,
+            self.traits.is_exact,
         )
         return privacy.Receipt(events=events, terms=terms)
 

@@ -7,11 +7,12 @@ from typing import ClassVar, Self
 import torch
 
 from vpdr import privacy
-from vpdr.mechanisms import base
+from vpdr.mechanisms import base, exact_noise
 from vpdr.mechanisms.base import Array, ReleaseContext
+from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, accountants
 from vpdr.prototypes import ClassMeans
-from vpdr.types import Bool, Features, Float, MechanismState, Release, Tensor
+from vpdr.types import Bool, Features, Float, MechanismState, Real, Release, Tensor
 from vpdr.validation import InvalidInput
 
 _MIN_FLOOR = 1e-12
@@ -48,7 +49,7 @@ def clamp_scores(scores: Float[Tensor, " d"], cap: float) -> Float[Tensor, " d"]
     return torch.nan_to_num(scores, nan=0.0, posinf=cap, neginf=0.0).clamp(0, cap)
 
 
-def top_k_mask(scores: Float[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
+def top_k_mask(scores: Real[Tensor, " d"], k: int) -> Bool[Tensor, " d"]:
     """The k largest scores as a mask; ties go to the lower index."""
     order = scores.sort(descending=True, stable=True).indices[:k]
     return torch.zeros(len(scores), dtype=torch.bool).index_fill_(0, order, True)
@@ -101,6 +102,12 @@ class LaplaceSelection(Selection):
     Guarantee: (2 d_A H/λ, 0)-DP between any two datasets, neighbours or not, because the whole range H of
     a clipped score is taken as its sensitivity. For the same reason it is close to random: a truly large
     score is at most e^ε₀ times likelier to be kept than any other (docs/privacy.md).
+
+    Proof: clipped scores are whole numbers of steps from 0 to h, the noise is discrete Laplace of scale t with
+    h/t ≤ H/λ. Let A be selected under scores y and noise b. Add 2h to the noise of A: under any other scores y',
+    a score in A with its noise is then at least h larger than under y, and one outside of A at most h larger. So A is
+    selected under y' as well, and as no comparison is turned round, neither is a tie, which goes to the lower index.
+    The shift of d_A variables by 2h changes the probability of the noise by at most e^(2 d_A h/t). ∎
     """
 
     only_first_round: ClassVar[bool] = False
@@ -123,11 +130,13 @@ class LaplaceSelection(Selection):
         return (self.event,)
 
     def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
-        """Clip the scores, add noise, keep the k largest."""
+        """Clip the scores to whole steps, add noise, keep the k largest."""
         if k != self.k:
             raise InvalidInput(f"the selection is calibrated for {self.k} coordinates, asked for {k}")
-        noise = self.scale * base.laplace(context.noise, len(scores))
-        return SelectedCoordinates(top_k_mask(clamp_scores(scores, self.cap) + noise, k))
+        grid = Grid.for_noise(self.cap, self.scale)
+        whole = (clamp_scores(scores, self.cap) / grid.step).floor().to(torch.int64)
+        noise = context.noise.discrete_laplace(grid.noise_scale(torch.full_like(scores, self.scale)))
+        return SelectedCoordinates(top_k_mask(whole + noise, k))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,12 +171,13 @@ class RandomSelection(Selection):
     description = "a coin keeps {chance:.4f} of the right coordinates; the selection costs nothing"
 
     def choose(self, scores: Float[Tensor, " d"], k: int, context: ReleaseContext) -> SelectedCoordinates:
-        """Rank fresh Gaussian draws.
+        """Rank fresh Gaussian draws, so finely rounded that no two are equal.
 
-        Uniform draws are those behind the Laplace noise: with the same seed their ranking would repeat the
-        choice of `LaplaceSelection`, and the control would look too much like it.
+        Laplace draws would not do: with the same seed their ranking would repeat the choice of
+        `LaplaceSelection`, and the control would look too much like it.
         """
-        return SelectedCoordinates(top_k_mask(context.noise.normal(len(scores)), k))
+        scales = torch.full((len(scores),), exact_noise.MAX_SCALE)
+        return SelectedCoordinates(top_k_mask(context.noise.rounded_gaussian(scales), k))
 
 
 class PublicSelection(RandomSelection):
@@ -361,7 +371,7 @@ class Vpp(base.GaussianMechanism):
     (torch.Size([2, 4]), ['PureEvent', 'GaussianEvent'])
     """
 
-    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(has_selection=True)
+    traits: ClassVar[base.MechanismTraits] = base.MechanismTraits(is_exact=True, has_selection=True)
 
     allocation: NoiseAllocation
     selection: Selection
@@ -425,7 +435,9 @@ class Vpp(base.GaussianMechanism):
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """As `Mechanism.receipt_for`: the selection, where it costs something, and one Gaussian event."""
         events = (*self.selection.cost(context), GaussianEvent(self.noise_multiplier))
-        return privacy.Receipt(events=events, terms=base.release_terms(self.adjacency, context))
+        return privacy.Receipt(
+            events=events, terms=base.release_terms(self.adjacency, context, is_exact=self.traits.is_exact)
+        )
 
     def release(self, vectors: Array, labels: Array, context: ReleaseContext = ReleaseContext()) -> Release:
         """As `Mechanism.release`: select, clip both groups, summarise, add noise to both (Alg. 1, lines 5-10)."""
@@ -437,11 +449,14 @@ class Vpp(base.GaussianMechanism):
             )
         scores = anova_scores(features)
         selected = self.selection.choose(scores, groups.num_selected, context)
-        bounds = (self.clip_norm * groups.radii[0], self.clip_norm * groups.radii[1])
-        summary = context.summariser(base.clip_groups(features.vectors, selected.mask, bounds), features.labels)
         coord_scale = groups.coord_scale(selected.mask)
-        noisy = self.add_noise(summary, context, coord_scale)
-        prototypes = base.postprocess_rows(noisy, summary, coord_scale, context.summariser)
+        grid = self.make_grid(coord_scale)
+        clipped = torch.empty(features.vectors.shape, dtype=torch.int64)
+        for group, radius in zip((selected.mask, ~selected.mask), groups.radii, strict=True):  # Eq. 11
+            clipped[:, group] = grid.clip(features.vectors[:, group], self.clip_norm * radius)
+        row_sums = base.RowSums.of(context.summariser, clipped, features.labels, grid)
+        noisy = self.add_noise(row_sums, context, coord_scale)
+        prototypes = base.postprocess_rows(noisy, row_sums.labels, coord_scale, context.summariser)
         truly_largest = top_k_mask(scores, groups.num_selected)
         sigma = float(noisy.stds.median()) if len(noisy.stds) else 0.0
         diagnostics = {
@@ -453,6 +468,6 @@ class Vpp(base.GaussianMechanism):
             "chance": groups.num_selected / groups.dim,  # the overlap of a random selection
             "selection_scale": self.selection.scale,
             "saturated": float((scores >= self.score_cap).double().mean()),
-            "noise_to_signal": base.noise_to_signal(summary, noisy, coord_scale),
+            "noise_to_signal": base.noise_to_signal(row_sums, context.summariser, noisy, coord_scale),
         }
         return Release(prototypes, self.receipt_for(context), diagnostics, selected.state)

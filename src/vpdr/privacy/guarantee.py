@@ -85,11 +85,19 @@ class SensitivityBasis(StrEnum):
     AS_PUBLISHED = "as published"  # the paper states it; a counter-example is known
 
 
+class Arithmetic(StrEnum):
+    """The numbers in which private statistics are computed and noise is added to them."""
+
+    INTEGER = "integer"  # whole multiples of a public step: no rounding, and noise that reaches every output
+    FLOATING = "floating point"  # the proof takes them for real numbers; it may be false for every ε
+
+
 class GuaranteeLevel(StrEnum):
     """The strength of a stated (ε, δ), weakest last."""
 
     PROVED = "proved"  # holds end to end for the stated adjacency
-    CONDITIONAL = "conditional"  # holds only if the personal encoder is taken as fixed: its training is not charged
+    # holds only if the personal encoder is taken as fixed (its training is not charged), or floats as real numbers
+    CONDITIONAL = "conditional"
     AS_PUBLISHED = "as published"  # the paper's claim; its sensitivity is not a bound
     NONE = "not private"  # the data are released without protection
 
@@ -106,9 +114,10 @@ class GuaranteeTerms:
     counts: CountVisibility  # whether class counts are public
     basis: SensitivityBasis  # whether the sensitivity is proved
     noise: NoiseOrigin = NoiseOrigin.SYSTEM
+    arithmetic: Arithmetic = Arithmetic.FLOATING  # where nobody says that it is better
 
     def __post_init__(self) -> None:
-        kinds = (Adjacency, EncoderKind, CountVisibility, SensitivityBasis, NoiseOrigin)
+        kinds = (Adjacency, EncoderKind, CountVisibility, SensitivityBasis, NoiseOrigin, Arithmetic)
         for field, kind in zip(fields(self), kinds, strict=True):
             object.__setattr__(self, field.name, parse_enum(kind, getattr(self, field.name)))
 
@@ -135,7 +144,7 @@ class Receipt:
 
     >>> from vpdr.privacy.accountants import GaussianEvent
     >>> terms = GuaranteeTerms(
-    ...     adjacency="replace-one", encoder="public", counts="private", basis="proved", noise="system"
+    ...     adjacency="replace-one", encoder="public", counts="private", basis="proved", arithmetic="integer"
     ... )
     >>> str(Receipt(events=(GaussianEvent(4.0),), terms=terms).level)
     'proved'
@@ -158,4 +167,8 @@ class Receipt:
             return GuaranteeLevel.PROVED  # nothing was computed from the data
         if self.terms.basis is SensitivityBasis.AS_PUBLISHED:
             return GuaranteeLevel.AS_PUBLISHED
-        return GuaranteeLevel.CONDITIONAL if self.terms.encoder is EncoderKind.PERSONAL else GuaranteeLevel.PROVED
+        is_personal, is_floating = (
+            self.terms.encoder is EncoderKind.PERSONAL,
+            self.terms.arithmetic is Arithmetic.FLOATING,
+        )
+        return GuaranteeLevel.CONDITIONAL if is_personal or is_floating else GuaranteeLevel.PROVED

@@ -53,6 +53,8 @@ def entry_from_dict(data: Mapping[str, Any]) -> LedgerEntry:
         counts=guarantee.CountVisibility(data["terms"]["counts"]),
         basis=guarantee.SensitivityBasis(data["terms"]["basis"]),
         noise=guarantee.NoiseOrigin(data["terms"]["noise"]),
+        # ledgers of earlier versions do not say: their noise was in floating point
+        arithmetic=guarantee.Arithmetic(data["terms"].get("arithmetic", guarantee.Arithmetic.FLOATING)),
     )
     if not isinstance(data["events"], list) or type(data["round"]) is not int:
         raise InvalidInput(f"expected a round and a list of events, got {data['round']!r} and {data['events']!r}")

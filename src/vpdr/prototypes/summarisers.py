@@ -9,7 +9,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from vpdr.privacy import Adjacency, guarantee
-from vpdr.types import Float, Int, Summary, Tensor
+from vpdr.types import Float, Int, Real, Summary, Tensor
 from vpdr.validation import InvalidInput
 
 
@@ -25,9 +25,24 @@ class SummariserConfig:
     min_count: int  # the least number of samples of a class that is summarised
 
 
+@dataclass(frozen=True, slots=True, repr=False)  # as for features
+class Rows:
+    """Which samples are added up in each row of a summary. Private."""
+
+    index: Int[Tensor, " n"]  # the row of each sample; the number of rows for a sample that is left out
+    labels: Int[Tensor, " p"]
+    sizes: Int[Tensor, " p"]  # the number of samples of each row
+
+    def sum(self, vectors: Real[Tensor, "n d"]) -> Real[Tensor, "p d"]:
+        """The sum of each row, in the type of the vectors: exact for integers."""
+        return sums_by_row(vectors, self.index, len(self.labels) + 1)[:-1]
+
+
 @runtime_checkable
 class Summariser(Protocol):
-    """Turns clipped features into prototypes, and bounds what one sample can do to them.
+    """Says which clipped features are added up in which prototype, and bounds what one sample can do to them.
+
+    A mechanism adds the features up itself, in whole numbers: a summariser cannot round.
 
     Guarantee: let s be `sensitivity(adjacency, R, sizes)` for a summary of features of norm at most R.
     Between neighbours, Σ over rows of |change of row|² / s² is at most 1; where `counts_are_private`, the sum
@@ -42,7 +57,13 @@ class Summariser(Protocol):
         """The summariser with the settings of a configuration."""
 
     def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
-        """The prototypes, or what they are computed from, before noise."""
+        """The sum of each row over its divisor: what `sensitivity` is about, before noise."""
+
+    def assign(self, vectors: Real[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Rows:
+        """The row of each sample; the unit of the vectors must not matter."""
+
+    def divisors(self, sizes: Int[Tensor, " p"]) -> Int[Tensor, " p"]:
+        """The public numbers by which sums are divided: the sizes for means, 1 for sums."""
 
     def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
         """The unit of noise of each row."""
@@ -58,7 +79,26 @@ class Summariser(Protocol):
         """The noise per coordinate of each prototype, where it may be published; post-processing."""
 
 
-class PublicCounts:
+class RowSummariser:
+    """Base of all summarisers: the clean rows follow from their samples."""
+
+    __slots__ = ()
+
+    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
+        """The sum of each row over its divisor."""
+        rows = self.assign(vectors, labels)
+        return Summary(rows.sum(vectors) / self.divisors(rows.sizes)[:, None], rows.labels, rows.sizes)
+
+    def assign(self, vectors: Real[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Rows:
+        """As `Summariser.assign`."""
+        raise NotImplementedError
+
+    def divisors(self, sizes: Int[Tensor, " p"]) -> Int[Tensor, " p"]:
+        """As `Summariser.divisors`."""
+        raise NotImplementedError
+
+
+class PublicCounts(RowSummariser):
     """Base of summarisers with public counts: sizes set the noise, and a noisy row is the prototype."""
 
     __slots__ = ()
@@ -71,6 +111,9 @@ class PublicCounts:
         if adjacency is not Adjacency.REPLACE_SAME_LABEL:
             raise NoSensitivity(f"{self.quantity} have no sensitivity under {adjacency}: {self.reason}; use class sums")
         return 2 * clip_norm / sizes.double()
+
+    def divisors(self, sizes: Int[Tensor, " p"]) -> Int[Tensor, " p"]:
+        return sizes
 
     @staticmethod
     def counts_are_private(adjacency: Adjacency) -> bool:  # noqa: ARG004 - the protocol asks for it
@@ -91,7 +134,7 @@ _JOINT_SENSITIVITY = {
 }
 
 
-def sums_by_row(vectors: Float[Tensor, "n d"], rows: Int[Tensor, " n"], count: int) -> Float[Tensor, "p d"]:
+def sums_by_row(vectors: Real[Tensor, "n d"], rows: Int[Tensor, " n"], count: int) -> Real[Tensor, "p d"]:
     """The sum of all vectors that belong to each row."""
     return torch.zeros(count, vectors.shape[1], dtype=vectors.dtype).index_add_(0, rows, vectors)
 
@@ -126,16 +169,16 @@ class ClassMeans(PublicCounts):
         """The summariser with the `min_count` of a configuration."""
         return cls(min_count=config.min_count)
 
-    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
-        """The mean of each class that has enough samples."""
+    def assign(self, vectors: Real[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Rows:
+        """One row for each class that has enough samples."""
         classes, rows, sizes = labels.unique(return_inverse=True, return_counts=True)
-        means = sums_by_row(vectors, rows, len(classes)) / sizes[:, None]
         enough = sizes >= self.min_count
-        return Summary(means[enough], classes[enough], sizes[enough])
+        index = torch.where(enough, enough.cumsum(0) - 1, int(enough.sum()))[rows]
+        return Rows(index, classes[enough], sizes[enough])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClassSums:
+class ClassSums(RowSummariser):
     """Sums of clipped features for every class of a public list, present or not, with noisy counts.
 
     The shape and the noise of the release do not depend on the data.
@@ -165,12 +208,14 @@ class ClassSums:
         """The summariser for the `classes` of a configuration."""
         return cls(classes=config.classes)
 
-    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
-        """One sum per class of the list; a class without samples has the sum 0."""
+    def assign(self, vectors: Real[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Rows:
+        """One row per class of the list; a class without samples has the sum 0."""
         if len(labels) and int(labels.max()) >= self.classes:
             raise InvalidInput(f"labels must be below {self.classes}, got {int(labels.max())}")
-        sizes = torch.bincount(labels, minlength=self.classes)
-        return Summary(sums_by_row(vectors, labels, self.classes), torch.arange(self.classes), sizes)
+        return Rows(labels, torch.arange(self.classes), torch.bincount(labels, minlength=self.classes))
+
+    def divisors(self, sizes: Int[Tensor, " p"]) -> Int[Tensor, " p"]:
+        return torch.ones_like(sizes)
 
     def sensitivity(self, adjacency: Adjacency, clip_norm: float, sizes: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
         """2R or √2·R, whatever the counts are."""
@@ -209,16 +254,18 @@ class _ClusterCentroids(PublicCounts):
         """The defaults: nothing of the configuration is read."""
         return cls()
 
-    def __call__(self, vectors: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Summary:
-        """The centroids of every class, one class after the other."""
-        centroids, owners, sizes = [vectors[:0]], [labels[:0]], [labels[:0]]
+    def assign(self, vectors: Real[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Rows:
+        """One row for each cluster of every class, one class after the other."""
+        index, owners, sizes, count = torch.empty_like(labels), [labels[:0]], [labels[:0]], 0
         for label in labels.unique().tolist():
-            own = vectors[labels == label]
-            _, rows, members = self.assign_clusters(own).unique(return_inverse=True, return_counts=True)
-            centroids.append(sums_by_row(own, rows, len(members)) / members[:, None])
+            own = labels == label
+            clusters = self.assign_clusters(vectors[own].double())
+            _, rows, members = clusters.unique(return_inverse=True, return_counts=True)
+            index[own] = count + rows
             owners.append(torch.full((len(members),), label))
             sizes.append(members)
-        return Summary(torch.cat(centroids), torch.cat(owners), torch.cat(sizes))
+            count += len(members)
+        return Rows(index, torch.cat(owners), torch.cat(sizes))
 
     def assign_clusters(self, vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
         """The cluster of each feature of one class."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from vpdr import ClassMeans
@@ -44,11 +44,11 @@ class ScaledNoise:
     def reproducible(self) -> bool:
         return False
 
-    def normal(self, *shape: int) -> Float[Tensor, "..."]:
-        return self.factor * self.source.normal(*shape)
+    def rounded_gaussian(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        return (self.factor * self.source.rounded_gaussian(scales)).round().long()
 
-    def uniform(self, *shape: int) -> Float[Tensor, "..."]:
-        return self.source.uniform(*shape)
+    def discrete_laplace(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+        return self.source.discrete_laplace(scales)
 
 
 def scaled_noise(factor: float, seed: int = 1) -> Callable[[], NoiseSource]:

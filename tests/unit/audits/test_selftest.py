@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from vpdr.audits import selftest
 from vpdr.audits.selftest import CHECKS, SelfTestFailed, run_selftests
 from vpdr.cli import main
 from vpdr.client import Client
-from vpdr.mechanisms import SystemNoise
+from vpdr.mechanisms import SeededNoise, SystemNoise, exact_noise
 from vpdr.privacy import Ledger, LedgerFile
 from vpdr.prototypes import ClassMeans, ClassSums
 from vpdr.types import Prototypes
@@ -44,8 +45,10 @@ def test_a_check_that_crashes_has_failed() -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_wrong_noise_is_noticed(monkeypatch, factor) -> None:
-    original = SystemNoise.normal
-    monkeypatch.setattr(SystemNoise, "normal", lambda self, *shape: factor * original(self, *shape))
+    original = SystemNoise.rounded_gaussian
+    monkeypatch.setattr(
+        SystemNoise, "rounded_gaussian", lambda self, scales: (factor * original(self, scales)).round().long()
+    )
     with pytest.raises(SelfTestFailed, match="igpp: "):
         CHECKS["noise of mechanisms"]()
 
@@ -61,18 +64,29 @@ def test_a_wrong_sensitivity_is_noticed(monkeypatch, summariser, message) -> Non
 
 
 def test_noise_that_repeats_is_noticed(monkeypatch) -> None:
-    values = torch.linspace(0.01, 0.99, 4096, dtype=torch.float64)
-    monkeypatch.setattr(SystemNoise, "uniform", lambda self, *shape: values[: shape[0]])
+    monkeypatch.setattr(SystemNoise, "rounded_gaussian", lambda self, scales: scales)
     with pytest.raises(SelfTestFailed, match="two draws"):
         CHECKS["noise of the system"]()
 
 
 def test_noise_that_a_fork_repeats_is_noticed(monkeypatch) -> None:
     rng = torch.Generator()  # a generator in memory is copied by a fork
-    monkeypatch.setattr(
-        SystemNoise, "uniform", lambda self, *shape: torch.rand(*shape, generator=rng, dtype=torch.float64)
-    )
+    monkeypatch.setattr(SystemNoise, "rounded_gaussian", lambda self, scales: SeededNoise(rng).rounded_gaussian(scales))
     with pytest.raises(SelfTestFailed, match="forked"):
+        CHECKS["noise of the system"]()
+
+
+@pytest.mark.parametrize(("draw", "name"), [("rounded_gaussian", "Gaussian"), ("discrete_laplace", "Laplace")])
+def test_noise_of_another_distribution_is_noticed(monkeypatch, draw, name) -> None:
+    original = getattr(SystemNoise, draw)
+    monkeypatch.setattr(SystemNoise, draw, lambda self, scales: original(self, scales).abs())
+    with pytest.raises(SelfTestFailed, match=name):
+        CHECKS["noise of the system"]()
+
+
+def test_an_exponential_that_is_not_precise_is_noticed(monkeypatch) -> None:
+    monkeypatch.setattr(exact_noise.np, "exp", lambda values: np.e**values * 0.9)
+    with pytest.raises(SelfTestFailed, match="double precision decides otherwise"):
         CHECKS["noise of the system"]()
 
 

@@ -8,7 +8,7 @@ import pytest
 from vpdr import Adjacency, Budget, Igpp, Ledger, LedgerFile
 from vpdr.cli import main
 from vpdr.privacy import EncoderKind, GaussianEvent, Receipt
-from vpdr.privacy.guarantee import CountVisibility, GuaranteeTerms, SensitivityBasis
+from vpdr.privacy.guarantee import Arithmetic, CountVisibility, GuaranteeTerms, SensitivityBasis
 
 KEYS = {"noise_multiplier", "selection_scale", "kept", "epsilon_spent", "group_noise", "accountant", "adjacency"}
 
@@ -93,6 +93,7 @@ def terms(encoder: EncoderKind = EncoderKind.PUBLIC) -> GuaranteeTerms:
         encoder=encoder,
         counts=CountVisibility.PUBLIC,
         basis=SensitivityBasis.PROVED,
+        arithmetic=Arithmetic.INTEGER,
     )
 
 

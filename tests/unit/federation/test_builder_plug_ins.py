@@ -10,8 +10,9 @@ from tests.unit.federation.conftest import tiny
 from tests.unit.federation.test_rounds import final
 from vpdr.config import RunConfig
 from vpdr.federation.builder import build
-from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig
+from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig, MechanismTraits
 from vpdr.regulariser import REGULARISERS, NoRegularisation
+from vpdr.validation import InvalidInput
 
 
 class Recording:
@@ -40,12 +41,21 @@ class MyRegulariser(Recording):
         return NoRegularisation()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InexactIgpp(Igpp):
+    """IGPP that does not state that it is exact."""
+
+    traits: ClassVar[MechanismTraits] = MechanismTraits()
+
+
 @pytest.fixture
 def plugins() -> Iterator[None]:
     MECHANISMS.register("mine", MyMechanism)
+    MECHANISMS.register("inexact", InexactIgpp)
     REGULARISERS.register("mine", MyRegulariser)
     yield
     MECHANISMS.unregister("mine")
+    MECHANISMS.unregister("inexact")
     REGULARISERS.unregister("mine")
 
 
@@ -62,3 +72,16 @@ def test_a_plugin_gets_its_own_options() -> None:
 @pytest.mark.usefixtures("plugins")
 def test_a_mechanism_of_another_package_runs_as_the_one_that_it_wraps() -> None:
     assert final(tiny("mechanism.kind=mine")).final == final(tiny("mechanism.kind=igpp")).final
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_mechanism_that_does_not_state_that_it_is_exact_is_not_proved() -> None:
+    privacy = final(tiny("mechanism.kind=inexact", "budget.require=conditional", source="strict")).privacy
+    assert (privacy.level, privacy.expected_level) == ("conditional", "conditional")
+    assert any("floating point" in words for words in privacy.not_covered)
+    assert not any("trained on the private samples" in words for words in privacy.not_covered)
+    with pytest.raises(InvalidInput, match=r"set mechanism\.kind to one with exact noise"):
+        tiny("mechanism.kind=inexact", source="strict")
+    exact = final(tiny("mechanism.kind=igpp", source="strict")).privacy
+    assert exact.level == "proved"
+    assert not any("floating point" in words for words in exact.not_covered)

@@ -24,7 +24,7 @@ from vpdr.privacy import (
     LedgerFile,
     Receipt,
 )
-from vpdr.privacy.guarantee import CountVisibility, GuaranteeTerms, SensitivityBasis
+from vpdr.privacy.guarantee import Arithmetic, CountVisibility, GuaranteeTerms, SensitivityBasis
 from vpdr.privacy.ledger import entry_from_dict, entry_to_dict
 from vpdr.validation import InvalidInput
 
@@ -33,6 +33,7 @@ TERMS = GuaranteeTerms(
     encoder=EncoderKind.DP_TRAINED,
     counts=CountVisibility.PUBLIC,
     basis=SensitivityBasis.PROVED,
+    arithmetic=Arithmetic.INTEGER,
 )
 RELEASE = Receipt(events=(GaussianEvent(10.0),), terms=TERMS)
 TRAINING = DpSgdConfig(

@@ -12,6 +12,7 @@ from vpdr import Adjacency, Budget, BudgetExceeded, Ledger, LedgerFile
 from vpdr.privacy import ACCOUNTANTS, GaussianEvent, NotPrivateEvent
 from vpdr.privacy.accountants import PureEvent
 from vpdr.privacy.guarantee import (
+    Arithmetic,
     CountVisibility,
     EncoderKind,
     GuaranteeLevel,
@@ -27,6 +28,7 @@ TERMS = GuaranteeTerms(
     encoder=EncoderKind.PUBLIC,
     counts=CountVisibility.PUBLIC,
     basis=SensitivityBasis.PROVED,
+    arithmetic=Arithmetic.INTEGER,
 )
 MULTIPLIER = ACCOUNTANTS["exact"].noise_multiplier(BUDGET, ROUNDS)
 RECEIPT = Receipt(events=(GaussianEvent(MULTIPLIER),), terms=TERMS)
