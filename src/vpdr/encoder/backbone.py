@@ -266,25 +266,9 @@ class BackboneInfo:
     projection_gain: float = 1.0  # of the frozen normalisation after the projection
 
 
-class _Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *batch: Tensor) -> Tensor:
-        return self.function(*batch)
-
-
-def _call_on_images(module: nn.Module, x: Float[Tensor, "b 3 h w"]) -> Tensor:
-    features: Tensor = module(x)
-    return features
-
-
-def _call_on_tokens(module: nn.Module, x: Int[Tensor, "b 2 t"]) -> Tensor:
-    features: Tensor = module(*x.unbind(1))
-    return features
+def _call(function: Callable[..., Any], x: Tensor) -> Any:
+    """A user's function on a batch of images, or on ids and mask of tokens."""
+    return function(x) if x.is_floating_point() else function(*x.unbind(1))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -363,8 +347,11 @@ class Backbone:
         preprocessor: Preprocessor = ImagePreprocessor(Normalisation.from_levels(mean, std), pixels)
         if tokenise is not None:
             preprocessor = TextPreprocessor(tokenise, padding_id)
-        own = copy.deepcopy(module) if isinstance(module, nn.Module) else _Function(module)
-        call = _call_on_images if tokenise is None else _call_on_tokens
+        own, call = (
+            (copy.deepcopy(module), _call)
+            if isinstance(module, nn.Module)
+            else (nn.Identity(), lambda _, x: _call(module, x))
+        )
         digest = hashlib.sha256()
         for key, value in own.state_dict().items():
             digest.update(key.encode() + value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -379,13 +366,15 @@ class Backbone:
         )
 
     @classmethod
-    def from_network(cls, network: Network, preprocessor: Preprocessor, **fields: Any) -> "Backbone":
-        """A backbone with the properties of its network; adapters are as narrow as in the paper.
+    def from_network(
+        cls, network: Network, preprocessor: Preprocessor, *, info: BackboneInfo | None = None, **fields: Any
+    ) -> "Backbone":
+        """A backbone with the properties of its network; adapters are as narrow as the paper's.
 
-        On tokens that is 8 for 192 dimensions, on feature maps an eighth of the channels.
+        They are: 8 for tokens of 192 dimensions, and an eighth of the channels of feature maps.
         """
         widest = max(network.adapter_sites, default=AdapterSite(network.pooled_dim, is_channel_map=False))
-        info = BackboneInfo(
+        info = info or BackboneInfo(
             modality="image" if isinstance(preprocessor, ImagePreprocessor) else "text",
             pooled_dim=network.pooled_dim,
             adapter_width=max(1, widest.dim // (8 if widest.is_channel_map else 24)),

@@ -52,7 +52,8 @@ class Network(nn.Module):
 
     def __init__(self, module: nn.Module, compute: ComputeFeatures, examples: Tensor) -> None:
         super().__init__()
-        self.module, self.compute = module.requires_grad_(False).train(False), compute
+        self.module, self.compute = module, compute
+        self.requires_grad_(False).train(False)
         sites: dict[nn.Module, AdapterSite] = {}
 
         def note_site(block: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
@@ -99,7 +100,7 @@ def check_features(first: object, second: object, name: str) -> None:
         got = f"shape {tuple(first.shape)}" if isinstance(first, Tensor) else f"a {type(first).__name__}"
         raise InvalidInput(f"expected pooled features from {name} (batch x dim), got {got} for 2 samples; pool them")
     scale = float(first.abs().max())
-    if not torch.allclose(first[0], second[0], rtol=1e-4, atol=1e-4 * scale):  # also if there are NaNs
+    if not 0 <= scale < math.inf or not torch.allclose(first[0], second[0], rtol=1e-4, atol=1e-4 * scale):
         raise InvalidInput(
             f"expected features of {name} that are finite and depend on one sample each, but the feature of a "
             "sample changes with the rest of its batch or from call to call; remove batch statistics and random masks"

@@ -104,21 +104,17 @@ def check_tensors(
     `mismatched` are names with the shape in the checkpoint and in the module.
     """
     prefixes = tuple(f"{child}." for child, _ in module.named_children())
-    for key in sorted(each for each in unexpected if each.startswith(prefixes)):
-        raise InvalidInput(
-            f"expected {what}, found {key!r}, which it does not have; give a checkpoint of that architecture"
-        )
-    for key in sorted(each for each in missing if not each.endswith("num_batches_tracked")):  # a counter, not used
-        raise InvalidInput(f"expected {what}, found no tensor for {key!r}; give a checkpoint of that architecture")
-    for key, got, expected in sorted(mismatched):
-        raise InvalidInput(
-            f"expected {what}, and {tuple(expected)} for {key!r}, got {tuple(got)}; give a checkpoint of that size"
-        )
+    problems = [f"{key!r}, which it does not have" for key in sorted(unexpected) if key.startswith(prefixes)]
+    # batches are counted in new files only, and the counter is not used
+    problems += [f"no tensor for {key!r}" for key in sorted(missing) if not key.endswith("num_batches_tracked")]
+    problems += [f"{tuple(got)} for {key!r} and not {tuple(own)}" for key, got, own in sorted(mismatched)]
+    if problems:
+        raise InvalidInput(f"expected {what}, found {problems[0]}; give a checkpoint of that architecture")
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Without progress bars and reports on stderr: what matters in them is an error here."""
+def _loading(what: str, advice: str) -> Iterator[None]:
+    """Errors of transformers on one line, and no progress bars or reports on stderr."""
     from transformers.utils import logging
 
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -126,6 +122,8 @@ def _quiet_transformers() -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         yield
+    except _LOAD_ERRORS as error:
+        raise InvalidInput(f"expected {what}, got {format_error(error)}; {advice}") from error
     finally:
         logging.set_verbosity(verbosity)
         if has_bars:
@@ -145,23 +143,18 @@ def load_model(config: Any, tensors: Mapping[str, Tensor], what: str) -> Any:
 
     A pooler of a dense layer and tanh (BERT, ViT) is left out: many checkpoints lack it, or have it untrained.
     """
-    with _quiet_transformers(), torch.random.fork_rng(devices=[]):
-        try:
-            empty = empty_model(config)
-            has_pooler = _has_tanh(empty) and "add_pooling_layer" in signature(type(empty)).parameters
-            model, loading = type(empty).from_pretrained(
-                None,
-                config=config,
-                state_dict=dict(tensors),
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,  # they are refused below
-                output_loading_info=True,
-                **({"add_pooling_layer": False} if has_pooler else {}),
-            )
-        except _LOAD_ERRORS as error:
-            raise InvalidInput(
-                f"expected {what}, got {format_error(error)}; give the directory of an encoder"
-            ) from error
+    with _loading(what, "give the directory of an encoder"), torch.random.fork_rng(devices=[]):
+        empty = empty_model(config)
+        has_pooler = _has_tanh(empty) and "add_pooling_layer" in signature(type(empty)).parameters
+        model, loading = type(empty).from_pretrained(
+            None,
+            config=config,
+            state_dict=dict(tensors),
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # they are refused below
+            output_loading_info=True,
+            **({"add_pooling_layer": False} if has_pooler else {}),
+        )
     unexpected = [key.removeprefix(f"{model.base_model_prefix}.") for key in loading["unexpected_keys"]]
     check_tensors(model, what, loading["missing_keys"], unexpected, loading["mismatched_keys"])
     return model
@@ -242,29 +235,18 @@ def read_image_preprocessor(directory: Path) -> backbone.ImagePreprocessor:
     """
     from transformers import AutoImageProcessor
 
-    with _quiet_transformers():
-        try:
-            processor = AutoImageProcessor.from_pretrained(
-                str(directory), local_files_only=True, trust_remote_code=False, backend="pil"
-            )
-        except _LOAD_ERRORS as error:
-            raise InvalidInput(
-                f"expected preprocessor_config.json in {directory}, got {format_error(error)}; copy it from the public "
-                "checkpoint, or save the model's image processor there"
-            ) from error
-    try:
+    options = {"local_files_only": True, "trust_remote_code": False, "backend": "pil"}
+    with _loading(f"preprocessor_config.json in {directory}", "copy it from the public checkpoint"):
+        processor = AutoImageProcessor.from_pretrained(str(directory), **options)
+    advice = "load the model yourself, and give vpdr.Backbone.from_module"
+    with _loading(f"an image processor in {directory} that resizes, crops and normalises", advice):
         preprocessor = _preprocessor_from(processor.to_dict())
         image = backbone.example_images(preprocessor.pixels * 5 // 4)[0]
         expected = torch.as_tensor(np.asarray(processor(images=[image])["pixel_values"][0]))
         got = preprocessor.prepare(torch.from_numpy(image).permute(2, 0, 1)[None])[0]
         levels = (got - expected) * got.new_tensor(preprocessor.normalisation.std)[:, None, None]
         if levels.abs().max() > _MAX_DIFFERENCE:
-            raise ValueError("it does more than resize, crop and normalise")
-    except _LOAD_ERRORS as error:
-        raise InvalidInput(
-            f"cannot preprocess images as {type(processor).__name__} in {directory} does: {format_error(error)}; load "
-            "the model yourself, and give vpdr.Backbone.from_module"
-        ) from error
+            raise ValueError(f"one that does more ({type(processor).__name__})")
     return preprocessor
 
 
@@ -288,14 +270,11 @@ def read_text_preprocessor(directory: Path, max_tokens: int = 0) -> backbone.Tex
     """The tokeniser of a directory, for texts of at most `max_tokens` (0: as many as the directory states)."""
     from transformers import AutoTokenizer
 
-    with _quiet_transformers():
-        try:
-            tokeniser = AutoTokenizer.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
-        except _LOAD_ERRORS as error:
-            raise InvalidInput(
-                f"expected a tokeniser in {directory} (tokenizer.json, or vocab files), found none; "
-                "copy the whole directory of the public checkpoint"
-            ) from error
+    what, advice = f"a tokeniser in {directory} (tokenizer.json)", "copy the whole directory of the public checkpoint"
+    with _loading(what, advice):
+        tokeniser = AutoTokenizer.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
+        if len(tokeniser) <= len(tokeniser.all_special_tokens):  # transformers makes an empty one up
+            raise ValueError("no vocabulary")
     stated = read_json(directory / "sentence_bert_config.json").get("max_seq_length") or tokeniser.model_max_length
     positions = read_json(directory / "config.json").get("max_position_embeddings", _UNSTATED_LENGTH)
     if stated >= _UNSTATED_LENGTH:
@@ -326,18 +305,12 @@ def load_encoder(directory: Path, name: str) -> backbone.Backbone:
     """The encoder of a directory with its own preprocessing; of a model of images and texts, its vision tower."""
     from transformers import AutoConfig
 
-    what = f"{name} in {directory}"
-    with _quiet_transformers():
-        try:
-            config = AutoConfig.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
-        except _LOAD_ERRORS as error:
-            raise InvalidInput(
-                f"expected config.json of an encoder of transformers in {directory}, got {format_error(error)}; for a "
-                "model with code of its own, load it yourself and give vpdr.Backbone.from_module"
-            ) from error
+    advice = "for a model with code of its own, load it yourself and give vpdr.Backbone.from_module"
+    with _loading(f"config.json of an encoder of transformers in {directory}", advice):
+        config = AutoConfig.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
     config = config.vision_config if "vision_config" in config.sub_configs else config
     tensors, digest = read_weights(directory, name)
-    model = load_model(config, tensors, f"weights of {what}")
+    model = load_model(config, tensors, f"weights of {name} in {directory}")
     preprocessor: backbone.Preprocessor
     compute: ImageFeatures | TextFeatures
     if model.main_input_name == "pixel_values":
@@ -345,7 +318,7 @@ def load_encoder(directory: Path, name: str) -> backbone.Backbone:
     elif model.main_input_name == "input_ids":
         preprocessor, compute = read_text_preprocessor(directory), TextFeatures(_text_pooling(directory))
     else:
-        raise InvalidInput(f"expected an encoder of images or texts, got {what}, which takes {model.main_input_name}")
+        raise InvalidInput(f"expected an encoder of images or texts, got one of {model.main_input_name}: {name}")
     settings = {key: value for key, value in config.to_dict().items() if key not in _UNUSED_SETTINGS}
     return backbone.Backbone.from_network(
         Network(model, compute, backbone.example_batch(preprocessor)),

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,8 @@ _UNTRAINED_BATCH_NORM_GAIN = (1 + 1e-5) ** -0.5  # of a batch normalisation in i
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HUB_FILES = ["*.json", "*.txt", "*.model"]  # of configs and tokenisers
 
-KeyRules: TypeAlias = tuple[tuple[str, str], ...]  # patterns and replacements, applied in order
-
-# From the names of torchvision to those of transformers, which counts from 0.
-RESNET_RULES: KeyRules = (
+# Patterns and replacements, applied in order: from the names of torchvision to those of transformers.
+_RESNET_RULES = (
     (r"^module\.", ""),
     (r"^conv1\.", "embedder.embedder.convolution."),
     (r"^bn1\.", "embedder.embedder.normalization."),
@@ -68,7 +66,7 @@ class _Transformer:
     pooling: str
     images: backbone.ImagePreprocessor | None = None  # None: texts
     package_pattern: str = ""
-    key_rules: KeyRules = ()
+    key_rules: tuple[tuple[str, str], ...] = ()
 
     def __call__(self, name: str, weights: str) -> backbone.Backbone:
         """ε of layer normalisation and the normalisation of images are the checkpoint's own, where it states them."""
@@ -80,7 +78,8 @@ class _Transformer:
         else:
             path = _find_weights(name, weights, self.package_pattern)
             tensors, digest = pretrained.read_weights(path, name)
-            tensors = convert_state_dict(tensors, self.key_rules)
+            for pattern, replacement in self.key_rules:
+                tensors = {re.sub(pattern, replacement, key): value for key, value in tensors.items()}
             eps = pretrained.read_json(path / "config.json").get("layer_norm_eps")
             if isinstance(eps, float) and eps != self.settings.get("layer_norm_eps", eps):
                 config.layer_norm_eps = eps
@@ -91,8 +90,10 @@ class _Transformer:
         if self.images is not None:
             compute = pretrained.ImageFeatures.of(model, self.pooling)
         network = Network(model, compute, backbone.example_batch(preprocessor))
-        architecture = "transformers" if self.images is None else ""  # texts: other last bits than in version 0.1
-        return _make_backbone(name, weights, network, preprocessor, digest, architecture)
+        fields = _fields(name, weights, digest)
+        if self.images is None:  # features of texts have other last bits than those that version 0.1 stored
+            fields["architecture"] = "transformers"
+        return backbone.Backbone.from_network(network, preprocessor, **fields)
 
     def _preprocessor(self, weights: str, path: Path) -> backbone.Preprocessor:
         if self.images is not None:
@@ -133,22 +134,12 @@ class _EfficientNetLite:
         module.load_state_dict(tensors, assign=True)
         preprocessor = backbone.ImagePreprocessor(backbone.LITE_NORMALISATION, self.pixels)
         network = Network(module, EfficientNetLite.features, backbone.example_batch(preprocessor))
-        return _make_backbone(name, weights, network, preprocessor, digest)
+        return backbone.Backbone.from_network(network, preprocessor, **_fields(name, weights, digest))
 
 
-def _make_backbone(
-    name: str, weights: str, network: Network, preprocessor: backbone.Preprocessor, digest: str, architecture: str = ""
-) -> backbone.Backbone:
+def _fields(name: str, weights: str, digest: str) -> dict[str, Any]:
     spec = BACKBONES[name]
-    return backbone.Backbone(
-        name=name,
-        info=spec.info,
-        network=network,
-        preprocessor=preprocessor,
-        digest=digest,
-        origin=weights or spec.package,
-        architecture=architecture,
-    )
+    return {"name": name, "info": spec.info, "digest": digest, "origin": weights or spec.package}
 
 
 def _find_weights(name: str, weights: str, package_pattern: str) -> Path:
@@ -185,7 +176,7 @@ def _resnet_spec(depths: list[int], hub_repository: str) -> BackboneSpec:
         settings={"embedding_size": 64, "hidden_sizes": channels, "depths": depths, "layer_type": "basic"},
         pooling="own",
         images=backbone.ImagePreprocessor(backbone.IMAGENET_NORMALISATION, 224),
-        key_rules=RESNET_RULES,
+        key_rules=_RESNET_RULES,
     )
     info = backbone.BackboneInfo(
         modality="image",
@@ -261,7 +252,7 @@ def load_backbone(
         name: a name in `BACKBONES`; or `hf:` and a directory or the id of a model on the hub, for any vision or
             text encoder of transformers.
         weights: empty for the installed package, a directory, a file, `hub:owner/name`, or `random`; with `hf:`
-            the directory of a local copy.
+            a directory or `hub:owner/name` that is read instead.
         device: where features are computed.
         pixels: the side of the images; 0: the backbone's own.
         normalisation: of images: `own`, or `imagenet` for its mean and standard deviation.
@@ -286,7 +277,10 @@ def load_backbone(
             "vpdr.BACKBONES and set model.backbone to that name"
         )
     if name.startswith(HF_PREFIX):
-        loaded = pretrained.load_encoder(_find_encoder(name.removeprefix(HF_PREFIX), weights), name)
+        if weights == RANDOM:
+            raise InvalidInput(f"backbone {name} has weights of its own; leave out weights={RANDOM}")
+        source = weights.removeprefix(HUB_PREFIX) or name.removeprefix(HF_PREFIX)
+        loaded = pretrained.load_encoder(_find_encoder(source), name)
     else:
         loaded = BACKBONES[name].load(name, weights)
     if pixels and loaded.pixels:
@@ -298,14 +292,22 @@ def load_backbone(
     return loaded.to(device)
 
 
-def _find_encoder(source: str, copy: str) -> Path:
-    """The directory of an encoder of transformers: a local one, or that of a model on the hub."""
-    path = Path(copy or source).expanduser()
+def _find_encoder(source: str) -> Path:
+    """The directory of an encoder of transformers, given as a local one or as the id of a model on the hub."""
+    path = Path(source).expanduser()
     if path.is_dir():
         return path
-    if copy or not _HUB_ID.fullmatch(source):
+    if not _HUB_ID.fullmatch(source):
         raise InvalidInput(f"expected the directory of a model, got {path}, which is none; give one that exists")
     return download_from_hub(source)
+
+
+def weights_for_policy(name: str, weights: str) -> str:
+    """What the owner of a client writes as the weights of a backbone, so that no server chooses them."""
+    source = name.removeprefix(HF_PREFIX)
+    if weights or source == name:
+        return weights
+    return str(Path(source).expanduser().resolve()) if Path(source).expanduser().is_dir() else HUB_PREFIX + source
 
 
 def draw_weights(state: Mapping[str, Tensor], name: str, slope: float = 5**0.5) -> tuple[dict[str, Tensor], str]:
@@ -344,7 +346,7 @@ def download_from_hub(repository: str) -> Path:
 
     try:
         path = Path(snapshot_download(repository, allow_patterns=[*_HUB_FILES, "model*.safetensors"]))
-        if not any(path.glob("model*.safetensors")):
+        if not any(each.suffix in (".safetensors", ".bin") for each in path.iterdir()):
             path = Path(snapshot_download(repository, allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -353,16 +355,6 @@ def download_from_hub(repository: str) -> Path:
             "or give a local directory"
         ) from error
     return path
-
-
-def convert_state_dict(tensors: Mapping[str, Tensor], rules: KeyRules) -> dict[str, Tensor]:
-    """The same tensors with other keys; keys that match no rule are not changed."""
-    converted: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        for pattern, replacement in rules:
-            name = re.sub(pattern, replacement, name)
-        converted[name] = tensor
-    return converted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
