@@ -279,8 +279,7 @@ def load_backbone(
     if name.startswith(HF_PREFIX):
         if weights == RANDOM:
             raise InvalidInput(f"backbone {name} has weights of its own; leave out weights={RANDOM}")
-        source = weights.removeprefix(HUB_PREFIX) or name.removeprefix(HF_PREFIX)
-        loaded = pretrained.load_encoder(_find_encoder(source), name)
+        loaded = pretrained.load_encoder(_find_encoder(name.removeprefix(HF_PREFIX), weights), name)
     else:
         loaded = BACKBONES[name].load(name, weights)
     if pixels and loaded.pixels:
@@ -292,14 +291,14 @@ def load_backbone(
     return loaded.to(device)
 
 
-def _find_encoder(source: str) -> Path:
-    """The directory of an encoder of transformers, given as a local one or as the id of a model on the hub."""
-    path = Path(source).expanduser()
+def _find_encoder(source: str, weights: str) -> Path:
+    """The directory of an encoder of transformers: a local one, or that of a model on the hub."""
+    path = Path(weights or source).expanduser()
     if path.is_dir():
         return path
-    if not _HUB_ID.fullmatch(source):
-        raise InvalidInput(f"expected the directory of a model, got {path}, which is none; give one that exists")
-    return download_from_hub(source)
+    if weights.startswith(HUB_PREFIX) or (not weights and _HUB_ID.fullmatch(source)):
+        return download_from_hub(weights.removeprefix(HUB_PREFIX) or source)
+    raise InvalidInput(f"expected the directory of a model, got {path}, which is none; give one that exists")
 
 
 def weights_for_policy(name: str, weights: str) -> str:

@@ -456,7 +456,8 @@ def test_a_directory_needs_no_hub_and_an_id_without_network_is_one_line(saved, t
     with pytest.raises(InvalidInput, match=r"cannot download owner/name from the hub: outgoing .*local directory"):
         load_backbone("hf:owner/name")
     assert load_backbone("hf:owner/name", str(directory)).name == "hf:owner/name", "a local copy of a public model"
-    assert load_backbone("hf:/no/such/place", f"hub:{directory}").pooled_dim == 24
+    with pytest.raises(InvalidInput, match=r"expected the directory of a model, got owner/name"):
+        load_backbone("hf:owner/name", "owner/name")
     with pytest.raises(InvalidInput, match="has weights of its own; leave out weights=random"):
         load_backbone(f"hf:{directory}", "random")
     for name in (str(tmp_path / "none"), "/no/such/place", "~/no such place"):
@@ -468,3 +469,4 @@ def test_an_id_is_read_from_the_cache_of_the_hub(saved, monkeypatch):
     directory = saved("vit")[0]
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda repository, allow_patterns: str(directory))
     assert load_backbone("hf:owner/name").pooled_dim == 24
+    assert load_backbone("hf:/no/such/place", "hub:owner/name").pooled_dim == 24
