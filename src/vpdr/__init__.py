@@ -1,8 +1,8 @@
 """Private prototypes for personalised federated learning.
 
 Mechanisms, ledgers and DCR work on plain arrays and in your own training loop. `load_config`, `run`, `compare`,
-`build`, `attack` and `audit` are what the command line calls. Plug-ins are added to the registries
-`MECHANISMS`, `FRAMEWORKS`, `REGULARISERS` and `SUMMARISERS`.
+`build`, `attack` and `audit` are what the command line calls. `Backbone` is an encoder of your own. Plug-ins are
+added to the registries `MECHANISMS`, `FRAMEWORKS`, `REGULARISERS`, `SUMMARISERS` and `BACKBONES`.
 """
 
 from importlib import import_module
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vpdr.audits import AuditConfig, AuditOptions
     from vpdr.client import Client, evaluate_client
     from vpdr.config import RunConfig
+    from vpdr.encoder.backbone import Backbone
+    from vpdr.encoder.zoo import BACKBONES, load_backbone
     from vpdr.federation import Federation, RunOptions, Server, build
     from vpdr.frameworks import FRAMEWORKS
     from vpdr.regulariser import REGULARISERS, Dcr
@@ -33,6 +35,8 @@ _LAZY = {
     "vpdr.audits": ("AuditConfig", "AuditOptions"),
     "vpdr.client": ("Client", "evaluate_client"),
     "vpdr.config": ("RunConfig",),
+    "vpdr.encoder.backbone": ("Backbone",),
+    "vpdr.encoder.zoo": ("BACKBONES", "load_backbone"),
     "vpdr.federation": ("Federation", "RunOptions", "Server", "build"),
     "vpdr.frameworks": ("FRAMEWORKS",),
     "vpdr.regulariser": ("REGULARISERS", "Dcr"),
@@ -46,11 +50,21 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'vpdr' has no attribute {name!r}")
 
 
-__all__ = ["FRAMEWORKS", "MECHANISMS", "REGULARISERS", "SUMMARISERS", "InvalidInput", "Registry", "VpdrError"]
+__all__ = [
+    "BACKBONES",
+    "FRAMEWORKS",
+    "MECHANISMS",
+    "REGULARISERS",
+    "SUMMARISERS",
+    "InvalidInput",
+    "Registry",
+    "VpdrError",
+]
 __all__ += ["Adjacency", "Budget", "BudgetExceeded", "EncoderKind", "GuaranteeLevel", "Ledger", "LedgerFile", "Receipt"]
 __all__ += ["ClassMeans", "ClassSums", "Dcr", "FinchClusters", "KMeansClusters"]
 __all__ += ["Igpp", "NoPrivacy", "Rapp", "ReleaseProjection", "SelectionConfig", "Vpp"]
 __all__ += ["Prototypes", "Release", "ReleaseContext", "SeededNoise", "SystemNoise"]
+__all__ += ["Backbone", "load_backbone"]
 __all__ += ["Client", "Federation", "RunConfig", "RunOptions", "Server", "build", "evaluate_client"]
 __all__ += ["AttackConfig", "AuditConfig", "AuditOptions", "attack", "audit"]
 __all__ += ["compare", "load_config", "run", "run_experiment"]

@@ -129,11 +129,12 @@ def fold_batch_norms(backbone: Backbone) -> Backbone:
 
     The features are the same for a third less work. Other networks are returned unchanged.
     """
-    if not isinstance(backbone.network, EfficientNetLite):
+    if not isinstance(backbone.network.module, EfficientNetLite):
         return backbone
     network = copy.deepcopy(backbone.network)
-    layers: list[tuple[nn.Module, str, str]] = [(network, "conv_stem", "bn0"), (network, "conv_head", "bn1")]
-    for block in network.blocks:
+    module = network.module
+    layers: list[tuple[nn.Module, str, str]] = [(module, "conv_stem", "bn0"), (module, "conv_head", "bn1")]
+    for block in module.get_submodule("blocks").children():
         children = dict(block.named_children())
         layers += [(block, *pair) for pair in _BLOCK_LAYERS.items() if pair[0] in children]
     for parent, convolution, normalisation in layers:

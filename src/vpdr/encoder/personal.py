@@ -292,12 +292,15 @@ def make_encoder(
     if frozen_encoder is None:
         raise InvalidInput("adapters after blocks need a backbone, got a benchmark without one; use adapters = 'last'")
     sites, adapters = frozen_encoder.backbone.network.adapter_sites, {}
+    if not sites:
+        raise InvalidInput(
+            f"expected a list of equal blocks in {frozen_encoder.backbone.name} for model.adapters={config.adapters}, "
+            "found none; set model.adapters=last"
+        )
     max_dim = max(site.dim for site in sites)
     for block in select_blocks(frozen_encoder.backbone):
         site = sites[block]
-        if site.is_channel_map:  # `width` is that of the widest block; others are proportional, without dropout
-            channel_width = max(1, width * site.dim // max_dim)
-            adapters[block] = Adapter(site.dim, channel_width, 0.0, rng=rng, is_channel_map=True)
-        else:
-            adapters[block] = Adapter(site.dim, width, config.dropout, rng=rng)
+        own_width = max(1, width * site.dim // max_dim)  # `width` is that of the widest block
+        dropout = 0.0 if site.is_channel_map else config.dropout
+        adapters[block] = Adapter(site.dim, own_width, dropout, rng=rng, is_channel_map=site.is_channel_map)
     return BlockAdapterEncoder(frozen_encoder, adapters)

@@ -45,12 +45,17 @@ class ClientSetups:
 
 
 def load_clients(
-    config: RunConfig, streams: Streams, progress: ProgressCallback, positions: Mapping[str, int] | None = None
+    config: RunConfig,
+    streams: Streams,
+    progress: ProgressCallback,
+    positions: Mapping[str, int] | None = None,
+    *,
+    own_backbone: Backbone | None = None,
 ) -> ClientSetups:
     """Load the data and split them among the clients of the config.
 
     With `positions` only these clients are loaded, as by a node that has the data of one silo: the position
-    of each among all clients decides its architecture.
+    of each among all clients decides its architecture. `own_backbone` replaces that of the config.
     """
     section = config.benchmark
     if section.kind in rules.SYNTHETIC_BENCHMARKS and positions is None:
@@ -59,9 +64,11 @@ def load_clients(
     @cache
     def encode(spec: zoo.ModelSpec) -> tuple[data.Benchmark, personal.FrozenEncoder, Samples]:
         """The whole benchmark by one architecture; equal shapes give equal projections."""
-        model, backbone = config.model, backbone_for(config, spec.backbone)
-        info, rng = zoo.BACKBONES[spec.backbone].info, streams.generator("projection")
-        projection = personal.projection_for(info, spec.projection, model.dim, rng=rng, scale=model.projection_scale)
+        model, rng = config.model, streams.generator("projection")
+        backbone = own_backbone or backbone_for(config, spec.backbone)
+        projection = personal.projection_for(
+            backbone.info, spec.projection, model.dim, rng=rng, scale=model.projection_scale
+        )
         key = (section.kind, section.root, section.samples, tuple(section.domains), backbone.pixels)
         keep_inputs = personal.PLACEMENTS[model.adapters] is not None
         benchmark, features, inputs = pooled_features(FeatureKey(section, key, backbone, keep_inputs, progress))
@@ -211,7 +218,7 @@ def pooled_features(key: FeatureKey) -> tuple[data.Benchmark, Float[Tensor, "n p
         names = [name for name, entry in zoo.BACKBONES.items() if entry.info.modality == modality]
         raise InvalidInput(
             f"benchmark {benchmark.name} needs a backbone for {modality}s, got {backbone.name}; set "
-            f"model.backbone to one of {', '.join(names)}"
+            f"model.backbone to one of {', '.join(names)}, or {zoo.HF_PREFIX}FOLDER_OR_ID"
         )
     inputs: Inputs | None = None
     if key.keep_inputs and backbone.pixels:
@@ -339,12 +346,16 @@ class Federation:
     split: data.Split | None = None
 
 
-def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federation:
+def build(
+    config: RunConfig, progress: ProgressCallback = no_progress, *, backbone: Backbone | None = None
+) -> Federation:
     """Load the data and make all clients.
 
     Args:
         config: the config of the run.
         progress: called while data are loaded and features computed.
+        backbone: your own encoder, from `Backbone.from_module` or `load_backbone`; None: `config.model.backbone`.
+            The federation's config names it `python:NAME`.
 
     Returns:
         The clients before their first round, and the server.
@@ -358,7 +369,9 @@ def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federa
     >>> federation.clients[0].release(1).vectors.shape[1]
     8
     """
-    setups = load_clients(config, Streams(config.run.seed), progress)
+    if backbone is not None:
+        config, backbone = _with_own_backbone(config, backbone)
+    setups = load_clients(config, Streams(config.run.seed), progress, own_backbone=backbone)
     factory, names = ClientFactory(config, setups.classes), sorted(setups.clients)
     labels = [setups.clients[name].shard.train.labels for name in names]
     counts = torch.stack([torch.bincount(each, minlength=setups.classes) for each in labels])
@@ -382,6 +395,21 @@ def build(config: RunConfig, progress: ProgressCallback = no_progress) -> Federa
         client_setups=setups.clients,
         split=setups.split,
     )
+
+
+def _with_own_backbone(config: RunConfig, backbone: Backbone) -> tuple[RunConfig, Backbone]:
+    """The config that names it, and the backbone with the config's device and size of images."""
+    model, section = config.model, config.benchmark
+    if not isinstance(backbone, Backbone):
+        raise InvalidInput(f"expected a vpdr.Backbone, got a {type(backbone).__name__}; use vpdr.Backbone.from_module")
+    if section.kind in rules.SYNTHETIC_BENCHMARKS:
+        raise InvalidInput(f"benchmark {section.kind} has no samples for a backbone; leave out backbone")
+    if model.family or model.weights:
+        raise InvalidInput("backbone comes with its weights; leave out model.family and model.weights")
+    backbone = backbone.to(config.run.device)
+    if section.pixels and backbone.pixels:
+        backbone = backbone.with_pixels(section.pixels)
+    return replace(config, model=replace(model, backbone=zoo.PYTHON_PREFIX + backbone.name)), backbone
 
 
 class ClientFactory:

@@ -18,6 +18,7 @@ import torch
 
 from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard, evaluate_client
 from vpdr.config import BenchmarkSection, RunConfig
+from vpdr.encoder import zoo
 from vpdr.federation import builder, rounds
 from vpdr.flower import messages, owner
 from vpdr.privacy.ledger import BudgetExceeded, entry_to_dict
@@ -271,6 +272,9 @@ def load_local_client(policy: owner.Policy, config: RunConfig) -> tuple[builder.
         raise owner.Refusal(
             owner.RefusalCode.NO_POLICY, "the policy names no data: set data.features or data.benchmark"
         )
+    if config.model.backbone.startswith(zoo.HF_PREFIX) and not data.weights:
+        details = "a server may not choose a path or a download: set data.weights to a directory or hub:OWNER/NAME"
+        raise owner.Refusal(owner.RefusalCode.NO_POLICY, details)
     position = (policy.name, data.place) if config.model.family and data.place >= 0 else None
     local_config = json.dumps(with_local_paths(policy, config).to_dict(), sort_keys=True)
     setups = _load_benchmark(local_config, position)

@@ -23,7 +23,7 @@ import torch
 from vpdr import privacy, validation
 from vpdr.config import RunConfig, rules
 from vpdr.data.benchmark import write_split
-from vpdr.encoder.zoo import model_families
+from vpdr.encoder.zoo import model_families, weights_for_policy
 from vpdr.federation import load_clients
 from vpdr.io import dump_toml, json_safe, read_with_digest, write_atomically, write_error, write_with_digest
 from vpdr.mechanisms import MECHANISMS, NoiseAllocation
@@ -485,7 +485,7 @@ def _policy_for_run(config: RunConfig, name: str, position: int, manifest: str) 
             "place": position,
             "benchmark": config.benchmark.kind,
             "settings": settings | paths,
-            "weights": config.model.weights,
+            "weights": weights_for_policy(config.model.backbone, config.model.weights),
             "device": config.run.device,
         },
     }

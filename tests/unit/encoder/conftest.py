@@ -1,6 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 from vpdr.encoder.personal import AdapterConfig, FrozenEncoder, make_encoder, projection_for
 from vpdr.encoder.zoo import load_backbone
@@ -52,3 +57,13 @@ def count_trainable(module):
 
 def full_batch(inputs):
     return inputs.batch(torch.arange(len(inputs)))
+
+
+def save_tokeniser(directory, **options):
+    """A tokeniser of 60 words, saved as transformers does."""
+    words = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", *(f"w{number}" for number in range(60))]
+    tokeniser = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    tokeniser.pre_tokenizer = Whitespace()
+    tokeniser.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 2)])
+    names = {"cls_token": "[CLS]", "pad_token": "[PAD]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokeniser, **names, **options).save_pretrained(directory)

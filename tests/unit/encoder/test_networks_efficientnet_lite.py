@@ -24,7 +24,7 @@ def preprocess(backbone, images):
 
 @pytest.mark.parametrize(("name", "label"), [("china.jpg", PALACE), ("flower.jpg", DAISY)])
 def test_real_photographs_get_the_right_imagenet_label(lite0, name, label):
-    assert lite0.network(preprocess(lite0, square(name))).argmax().item() == label
+    assert lite0.network.module(preprocess(lite0, square(name))).argmax().item() == label
 
 
 def test_training_mode_changes_nothing_and_nothing_can_be_trained(lite0):
@@ -88,7 +88,7 @@ def test_too_small_a_size_is_refused(lite0):
 
 @pytest.mark.parametrize(("number", "blocks", "channels"), [(1, 21, 320), (2, 21, 352)])
 def test_lite1_and_lite2_have_their_public_shapes(number, blocks, channels):
-    network = load_backbone(f"efficientnet_lite{number}", "random").network
+    network = load_backbone(f"efficientnet_lite{number}", "random").network.module
     assert len(network.blocks) == blocks
     assert network.conv_head.in_channels == channels
     assert network.conv_stem.out_channels == 32

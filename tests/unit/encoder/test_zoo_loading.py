@@ -16,7 +16,7 @@ TEXTS = ["a text", "and another"]
 
 
 def state(backbone):
-    return dict(backbone.network.state_dict())
+    return dict(backbone.network.module.state_dict())
 
 
 def test_every_backbone_of_the_paper_is_registered():
@@ -30,19 +30,22 @@ def test_every_backbone_of_the_paper_is_registered():
         "roberta_base",
         "minilm",
     } <= set(BACKBONES)
-    with pytest.raises(InvalidInput, match="backbone must be one of vit_tiny"):
+    with pytest.raises(InvalidInput, match="unknown backbone: 'vit_huge'; did you mean 'vit_base'"):
         load_backbone("vit_huge")
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", sorted(set(BACKBONES) - {"vit_base", "roberta_base"}))
 def test_the_length_of_a_feature_is_known_before_weights_are_read(name):
-    assert BACKBONES[name].info.pooled_dim == BACKBONES[name].make_network().pooled_dim
+    backbone = load_backbone(name, "random")
+    assert BACKBONES[name].info.pooled_dim == backbone.network.pooled_dim
+    assert BACKBONES[name].info.modality == ("image" if backbone.pixels else "text")
 
 
 def test_loading_and_drawing_leave_the_global_generator_alone():
     before = torch.random.get_rng_state()
     for weights in ("", "random"):
         load_backbone("efficientnet_lite0", weights)
+        load_backbone("minilm", weights)
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -96,15 +99,18 @@ def test_a_truncated_file_is_one_line(tmp_path):
 
 def test_the_first_missing_tensor_and_the_first_wrong_shape_are_named(tmp_path, resnet18, vit_tiny):
     tensors = state(resnet18)
-    del tensors["layer3.0.conv1.weight"]
+    del tensors["encoder.stages.2.layers.0.layer.0.convolution.weight"]
     torch.save(tensors, tmp_path / "missing.pth")
-    with pytest.raises(InvalidInput, match=r"found no tensor for 'layer3.0.conv1.weight'"):
+    missing = r"found no tensor for 'encoder.stages.2.layers.0.layer.0.convolution.weight'"
+    with pytest.raises(InvalidInput, match=missing):
         load_backbone("resnet18", str(tmp_path / "missing.pth"))
     torch.save(state(resnet18), tmp_path / "small.pth")
-    with pytest.raises(InvalidInput, match=r"found no tensor for 'layer1.2.conv1.weight'"):
+    with pytest.raises(
+        InvalidInput, match=r"found no tensor for 'encoder.stages.0.layers.2.layer.0.convolution.weight'"
+    ):
         load_backbone("resnet34", str(tmp_path / "small.pth"))
     torch.save(state(vit_tiny), tmp_path / "tiny.pth")
-    expected = re.escape("expected (1, 1, 384) for 'token' of vit_small, got (1, 1, 192)")
+    expected = re.escape("tiny.pth, found (1, 1, 192) for 'embeddings.cls_token' and not (1, 1, 384)")
     with pytest.raises(InvalidInput, match=expected):
         load_backbone("vit_small", str(tmp_path / "tiny.pth"))
 
@@ -112,14 +118,17 @@ def test_the_first_missing_tensor_and_the_first_wrong_shape_are_named(tmp_path, 
 def test_a_deeper_network_is_not_taken_for_a_shallower_one(tmp_path, resnet18):
     deeper = state(resnet18) | {"layer1.2.conv1.weight": torch.zeros(64, 64, 3, 3)}
     torch.save(deeper, tmp_path / "deeper.pth")
-    with pytest.raises(InvalidInput, match=r"found 'layer1.2.conv1.weight', which it does not have"):
+    with pytest.raises(InvalidInput, match=r"found 'encoder.stages.0.layers.2.*', which it does not have"):
         load_backbone("resnet18", str(tmp_path / "deeper.pth"))
 
 
 def test_a_state_dict_inside_a_trainers_checkpoint_is_read(tmp_path, resnet18):
     torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state(resnet18).items()}}, tmp_path / "t.pt")
     again = load_backbone("resnet18", str(tmp_path / "t.pt"))
-    assert torch.equal(again.network.conv1.weight, resnet18.network.conv1.weight)
+    assert torch.equal(
+        again.network.module.embedder.embedder.convolution.weight,
+        resnet18.network.module.embedder.embedder.convolution.weight,
+    )
 
 
 @pytest.mark.parametrize("raw", [TEXTS, "text", np.zeros((2, 8, 8)), np.zeros((1, 8, 8, 3))])

@@ -1,18 +1,21 @@
 """Another package adds a backbone through the registry or an entry point."""
 
 from dataclasses import replace
-from functools import partial
 from importlib import metadata
 
 import pytest
 
 from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, random_images
-from vpdr.encoder.networks import ResNet
 from vpdr.encoder.zoo import BACKBONES, load_backbone
 from vpdr.registry import Registry
 from vpdr.validation import InvalidInput
 
-RESNET10 = replace(BACKBONES["resnet18"], make_network=partial(ResNet, (1, 1, 1, 1)), hub_repository="")
+RESNET18 = BACKBONES["resnet18"]
+RESNET10 = replace(
+    RESNET18,
+    load=replace(RESNET18.load, settings={**RESNET18.load.settings, "depths": [1, 1, 1, 1]}),
+    hub_repository="",
+)
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import pytest
 
 from tests.unit.flower.conftest import tiny, without_exchange
 from vpdr.config import BenchmarkSection, ExperimentOptions, RunConfig, load_experiment
+from vpdr.encoder.zoo import weights_for_policy
 from vpdr.federation import run_federation
-from vpdr.flower.client_app import with_local_paths
+from vpdr.flower.client_app import load_local_client, with_local_paths
 from vpdr.flower.owner import BudgetPolicy, DataPolicy, Policy, Refusal, RefusalCode, check_config_against_policy
 from vpdr.flower.simulation import simulate_in_process
 
@@ -57,6 +58,19 @@ def test_every_path_is_the_owners() -> None:
     local_config = with_local_paths(Policy(name="a", data=data), greedy)
     assert local_config.benchmark.root == "/srv/mine"
     assert (local_config.benchmark.manifest, local_config.model.weights, local_config.run.device) == ("", "", "cpu")
+
+
+def test_a_server_chooses_no_encoder_of_the_owners_machine(tmp_path: Path) -> None:
+    """`hf:` names a directory or a download, so the owner has to name it too."""
+    greedy = tiny("benchmark.kind=quickstart", "model.backbone=hf:evil/twin")
+    owner = Policy(name="mnist", data=DataPolicy(benchmark="quickstart"))
+    with pytest.raises(Refusal, match=r"set data\.weights") as refusal:
+        load_local_client(owner, greedy)
+    assert refusal.value.code is RefusalCode.NO_POLICY
+    for named, weights in ((f"hf:{tmp_path}", str(tmp_path.resolve())), ("hf:owner/name", "hub:owner/name")):
+        assert weights_for_policy(named, "") == weights
+        assert weights_for_policy(named, "/srv/copy") == "/srv/copy"
+    assert weights_for_policy("minilm", "") == ""
 
 
 @pytest.mark.parametrize("adjacency", ["replace-one", "add-remove"])

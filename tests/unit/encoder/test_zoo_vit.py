@@ -1,4 +1,4 @@
-"""The Vision Transformer, with random weights and with weights in the format of public checkpoints."""
+"""The Vision Transformer by name, with random weights and with weights in the format of public checkpoints."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ def test_other_sizes_interpolate_the_positions_as_transformers_does(checkpoint):
 def test_the_checkpoint_sets_the_eps_of_layer_norm(checkpoint, tmp_path):
     directory, _ = checkpoint
     (tmp_path / "model.safetensors").write_bytes((directory / "model.safetensors").read_bytes())
-    assert load_backbone("vit_tiny", str(tmp_path)).network.norm.eps == 1e-12
+    assert load_backbone("vit_tiny", str(tmp_path)).network.module.layernorm.eps == 1e-12
     (tmp_path / "config.json").write_text('{"layer_norm_eps": 1e-06}')
     network = load_backbone("vit_tiny", str(tmp_path)).network
     assert {norm.eps for norm in network.modules() if isinstance(norm, torch.nn.LayerNorm)} == {1e-6}

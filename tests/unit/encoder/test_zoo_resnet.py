@@ -1,4 +1,4 @@
-"""ResNets give the features of transformers, with both naming conventions and frozen statistics."""
+"""ResNets by name give the features of transformers, with both naming conventions and frozen statistics."""
 
 import pytest
 import torch
@@ -38,12 +38,32 @@ def test_a_public_checkpoint_gives_the_features_of_transformers(checkpoint):
     torch.testing.assert_close(ours.pooled_features(images), theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_keys_of_torchvision_are_read_without_batch_counters(checkpoint, tmp_path):
-    name, directory, _ = checkpoint
-    ours = load_backbone(name, str(directory), pixels=64)
-    tensors = {
-        key: value for key, value in ours.network.state_dict().items() if not key.endswith("num_batches_tracked")
+def torchvision_names(tensors):
+    """A checkpoint of transformers with the keys of torchvision, and without batch counters."""
+    names = {
+        "embedder.embedder.convolution.": "conv1.",
+        "embedder.embedder.normalization.": "bn1.",
+        ".layer.0.convolution.": ".conv1.",
+        ".layer.1.convolution.": ".conv2.",
+        ".layer.0.normalization.": ".bn1.",
+        ".layer.1.normalization.": ".bn2.",
+        ".shortcut.convolution.": ".downsample.0.",
+        ".shortcut.normalization.": ".downsample.1.",
+        **{f"encoder.stages.{stage}.layers.": f"layer{stage + 1}." for stage in range(4)},
     }
+    renamed = {}
+    for key, value in tensors.items():
+        for ours, theirs in names.items():
+            key = key.replace(ours, theirs)
+        if not key.endswith("num_batches_tracked"):
+            renamed[key] = value
+    return renamed
+
+
+def test_keys_of_torchvision_are_read_without_batch_counters(checkpoint, tmp_path):
+    name, directory, model = checkpoint
+    ours = load_backbone(name, str(directory), pixels=64)
+    tensors = torchvision_names(model.state_dict())
     assert {"conv1.weight", "bn1.running_var", "layer2.0.downsample.0.weight", "layer4.1.bn2.bias"} <= set(tensors)
     torch.save(tensors | {"fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}, tmp_path / "x.pth")
     again = load_backbone(name, str(tmp_path / "x.pth"), pixels=64)

@@ -6,10 +6,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
-from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, stream
+from tests.unit.encoder.conftest import full_batch, make_frozen_encoder, make_personal_encoder, save_tokeniser, stream
 from vpdr.encoder.backbone import TokenInputs
-from vpdr.encoder.networks import TextEncoder
-from vpdr.encoder.zoo import BACKBONES, convert_state_dict, find_installed_weights, load_backbone
+from vpdr.encoder.zoo import BACKBONES, find_installed_weights, load_backbone
 from vpdr.validation import InvalidInput
 
 SPORT = [
@@ -28,7 +27,7 @@ MONEY = [
 
 @pytest.fixture(scope="module")
 def reference():
-    directory = find_installed_weights(BACKBONES["minilm"].package, BACKBONES["minilm"].package_pattern)
+    directory = find_installed_weights(BACKBONES["minilm"].package, "model")
     return AutoTokenizer.from_pretrained(str(directory)), BertModel.from_pretrained(str(directory)).eval()
 
 
@@ -96,11 +95,8 @@ def test_adapters_after_each_block_train_on_real_sentences(minilm):
     assert all(adapter.up.weight.abs().max() > 0 for adapter in personal.adapters.values())
 
 
-def test_roberta_in_its_public_format_gives_the_features_of_transformers():
+def test_roberta_in_its_public_format_gives_the_features_of_transformers(tmp_path, monkeypatch):
     """A network with fewer layers and words than the real one."""
-    spec = BACKBONES["roberta_base"]
-    with torch.device("meta"):
-        text_config = replace(spec.make_network().config, depth=2, vocab_size=100)
     config = RobertaConfig(
         vocab_size=100,
         num_hidden_layers=2,
@@ -110,18 +106,22 @@ def test_roberta_in_its_public_format_gives_the_features_of_transformers():
         initializer_range=0.2,
     )
     with torch.random.fork_rng():
-        model, network = RobertaModel(config).eval(), TextEncoder(text_config)
-    tensors = convert_state_dict(model.state_dict(), spec.key_rules)
-    network.load_state_dict({key: tensors[key] for key in network.state_dict()})
+        model = RobertaModel(config).eval()
+    model.save_pretrained(tmp_path)
+    save_tokeniser(tmp_path)
+    spec = BACKBONES["roberta_base"]
+    smaller = replace(spec.load, settings={**spec.load.settings, "vocab_size": 100, "num_hidden_layers": 2})
+    monkeypatch.setitem(BACKBONES._entries, "roberta_base", replace(spec, load=smaller))
+    backbone = load_backbone("roberta_base", str(tmp_path))
     ids = torch.tensor([[0, 9, 8, 2], [0, 7, 2, 1]])
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     with torch.no_grad():
         theirs = model(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
-        ours = network.features(torch.stack([ids, mask], 1), {})
+        ours = backbone.network.features(torch.stack([ids, mask], 1), {})
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_a_checkpoint_without_a_tokeniser_is_one_line(minilm, tmp_path):
-    torch.save(minilm.network.state_dict(), tmp_path / "minilm.pth")
+    torch.save(minilm.network.module.state_dict(), tmp_path / "minilm.pth")
     with pytest.raises(InvalidInput, match="expected a tokeniser in"):
         load_backbone("minilm", str(tmp_path / "minilm.pth"))
