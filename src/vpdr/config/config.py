@@ -359,8 +359,9 @@ TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
     "identity": (str, "a hash as in a stored plan"),
 }
 
-# settings that were added later: at their default they are not hashed, so that older configs keep their hash
-_DEFAULTED_LATER = (("run", "measure_every", 1),)
+# settings that were added later: at their default they are not hashed, so that older configs keep their hash,
+# and a stored plan is complete without them
+DEFAULTED_LATER = (("run", "measure_every", 1),)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -489,6 +490,7 @@ class RunConfig:
         config = cls.from_tables(data)
         if below is None:
             below = data if effects.is_complete(data) else {}
+        below = renames.rename_settings(below)
         effects.check_settings_count([(path, [config]) for path in sorted(effects.changed_settings(data, below))])
         return config
 
@@ -524,13 +526,17 @@ class RunConfig:
             section.update(section.pop("options", {}))
         return data
 
+    def to_plan(self) -> dict[str, Any]:
+        """The content of a stored plan: all settings, with the hash that tells whether they are as they were stored."""
+        return {"identity": self.config_hash, **self.to_dict()}
+
     @property
     def config_hash(self) -> str:
         """16 hex digits of all settings that decide the result; name and data directory do not."""
         data = renames.legacy_spelling(self.to_dict())
         data["run"].pop("name")
         data["benchmark"].pop("root")
-        for section, key, default in _DEFAULTED_LATER:
+        for section, key, default in DEFAULTED_LATER:
             if data[section][key] == default:
                 data[section].pop(key)
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 from vpdr.config import reading, resolve, rules
-from vpdr.config.config import RunConfig, SettingInfo, all_settings
+from vpdr.config.config import DEFAULTED_LATER, RunConfig, SettingInfo, all_settings
 from vpdr.validation import InvalidInput
 
 _NO_DEFAULT = object()
@@ -37,8 +37,9 @@ def _settings_read_if_possible(config: RunConfig) -> set[str]:
 
 
 def is_complete(data: Mapping[str, Any]) -> bool:
-    """Whether tables name every setting, as a stored plan does."""
-    return all(each.name in (data.get(each.section) or {}) for each in all_settings())
+    """Whether tables name every setting, as a stored plan does; settings of later versions may be missing."""
+    later = {f"{section}.{name}" for section, name, _ in DEFAULTED_LATER}
+    return all(each.name in (data.get(each.section) or {}) for each in all_settings() if each.path not in later)
 
 
 def changed_settings(data: Mapping[str, Any], below: Mapping[str, Any]) -> set[str]:

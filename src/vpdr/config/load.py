@@ -1,5 +1,6 @@
 """From names, files and the command line to configs: presets, experiments, overrides, methods and seeds."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from vpdr.config.layers import DataDirs, GivenSettings, Layer, merged, stored_va
 from vpdr.config.renames import modernise, rename_keys
 from vpdr.config.rules import benchmark_names
 from vpdr.frameworks import FRAMEWORKS
-from vpdr.validation import InvalidInput, check_known, deep_merge, suggestion
+from vpdr.validation import DamagedFile, InvalidInput, check_known, deep_merge, suggestion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,3 +227,51 @@ def check_seeds(seeds: list[int]) -> tuple[int, ...]:
     if any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) != len(seeds):
         raise InvalidInput(f"seeds must be different whole numbers of at least 0, got {seeds}")
     return tuple(seeds)
+
+
+EXPERIMENT_FILE = "experiment.json"
+
+
+def experiment_to_data(experiment: Experiment) -> dict[str, Any]:
+    """An experiment as plain data, which `stored_experiment` reads again."""
+    return {
+        "schema": "vpdr-experiment",
+        "version": 1,
+        "name": experiment.name,
+        "title": experiment.title,
+        "seeds": list(experiment.seeds),
+        "baseline": experiment.baseline,
+        "methods": [
+            {"scenario": each.scenario, "method": each.method, "plan": each.config.to_dict()}
+            for each in experiment.method_configs
+        ],
+    }
+
+
+def stored_experiment(directory: Path) -> Experiment:
+    """What was run in a directory: a comparison by its experiment.json, or a single run by its plan.toml."""
+    file, plan = directory / EXPERIMENT_FILE, directory / "plan.toml"
+    if not file.exists():
+        if plan.exists():
+            experiment = load_experiment(str(plan))
+            return replace(experiment, name=experiment.method_configs[0].config.run.name)
+        raise InvalidInput(
+            f"{directory} holds no run that can be resumed: no plan.toml and no {EXPERIMENT_FILE}; a comparison of "
+            "version 0.1 needs its whole command again with --resume --out DIR"
+        )
+    try:
+        data = json.loads(file.read_bytes())
+        return Experiment(
+            name=data["name"],
+            title=data["title"],
+            seeds=tuple(data["seeds"]),
+            baseline=data["baseline"],
+            method_configs=tuple(
+                MethodConfig(scenario=each["scenario"], method=each["method"], config=RunConfig.from_dict(each["plan"]))
+                for each in data["methods"]
+            ),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise DamagedFile(f"{file} is not whole; give the whole command again with --resume --out DIR") from error

@@ -4,7 +4,7 @@ Rules name no plug-in: they ask the traits that plug-ins declare.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -314,6 +314,32 @@ def ledger_budget(config: "RunConfig") -> Budget | None:
 def public_batch_size(config: "RunConfig", classes: int) -> float:
     """The number by which DP-SGD divides noisy sums: the declared samples, or else `train.batch`; never a count."""
     return float(config.mechanism.expected * classes or config.train.batch)
+
+
+def run_parts(config: "RunConfig") -> dict[str, str]:
+    """What a run is, in words of its settings: data, framework, mechanism, regulariser and budget."""
+    section, level = config.benchmark, guarantee_level(config)
+    split = f" ({section.skew} skew)" if section.skew else ""
+    parts = {"data": f"{section.kind}{split}", "framework": config.framework.kind}
+    if uploads_prototypes(config):
+        parts["mechanism"] = config.mechanism.kind
+    parts["regulariser"] = config.regulariser.kind
+    if not uploads_prototypes(config):
+        parts["budget"] = "nothing is released"
+    elif level is GuaranteeLevel.NONE:
+        parts["budget"] = "not private"
+    else:
+        parts["budget"] = f"epsilon {config.budget.epsilon:g} and delta {config.budget.delta:g}"
+    return parts
+
+
+def run_title(configs: Sequence["RunConfig"]) -> str:
+    """One line on what runs are: `data quickstart, framework fedproto, mechanism vpp, regulariser dcr, budget ...`."""
+    values: dict[str, dict[str, None]] = {}
+    for config in configs:
+        for part, text in run_parts(config).items():
+            values.setdefault(part, {})[text] = None
+    return ", ".join(f"{part} {' or '.join(texts)}" for part, texts in values.items())
 
 
 def public_classes(config: "RunConfig") -> int:

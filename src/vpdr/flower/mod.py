@@ -84,7 +84,7 @@ class PrototypePrivacyMod:
     def make_config(self, policy: owner.Policy) -> RunConfig:
         """The run configuration of the mod under this policy, for `check_config_against_policy` to check."""
         encoder = EncoderKind(policy.data.encoder)
-        config = RunConfig.from_dict(
+        config = RunConfig.from_tables(
             {
                 "run": {"rounds": self.rounds},
                 "model": {"dim": self.dim},

@@ -88,9 +88,9 @@ def server_app(config_file: Path) -> "ServerApp":
     return app
 
 
-def load_single_config(source: str, settings: tuple[str, ...] = ()) -> RunConfig:
-    """The configuration of a preset or file that describes one run with one seed."""
-    experiment = load_experiment(source, ExperimentOptions(settings=settings))
+def load_single_config(source: str, settings: tuple[str, ...] = (), assumed: tuple[str, ...] = ()) -> RunConfig:
+    """The configuration of a preset or file that describes one run with one seed; `assumed` need not count."""
+    experiment = load_experiment(source, ExperimentOptions(settings=settings, assumed=assumed))
     if not experiment.is_single_run:
         raise InvalidInput(
             f"{source} compares {len(experiment.method_configs)} methods and {len(experiment.seeds)} seeds; "
