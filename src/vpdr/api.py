@@ -21,11 +21,14 @@ from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, check_known
 
 
-def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
-    """Read a preset or a TOML file, and change some settings.
+def load_config(source: str | Mapping[str, Any] = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
+    """Read a preset, a TOML file or a dict of tables, and change some settings.
+
+    `paper` and `authors` are VPDR (mechanism vpp, regulariser dcr) unless settings name a mechanism or a
+    regulariser, or a framework that uploads nothing.
 
     Args:
-        source: `paper`, `authors`, `strict`, or the path of a TOML file.
+        source: `paper`, `authors`, `strict`, the path of a TOML file, or what such a file contains.
         settings: `section.key=value`, as with `--set`.
         data: `benchmark=directory`, as with `--data`.
 
@@ -33,7 +36,8 @@ def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ())
         Every setting of one run.
 
     Raises:
-        InvalidInput: an unknown name, an impossible combination, or a source of several runs.
+        InvalidInput: an unknown name, an impossible combination, a setting that would change nothing, or a
+            source of several runs.
 
     Guarantee: no data are read, and settings that contradict each other are refused here, before any run.
 
@@ -43,7 +47,8 @@ def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ())
     """
     experiment = load_experiment(source, ExperimentOptions(settings=settings, data=data))
     if not experiment.is_single_run:
-        raise InvalidInput(f"{source} describes several runs; use vpdr.compare, or a preset such as paper")
+        name = source if isinstance(source, str) else "this dict"
+        raise InvalidInput(f"{name} describes several runs; use vpdr.compare, or a preset such as paper")
     return experiment.method_configs[0].with_seed(experiment.seeds[0])
 
 

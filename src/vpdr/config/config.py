@@ -113,7 +113,7 @@ class ModelSection:
         "efficientnet_lite0",
         "the frozen pretrained network",
         choices=lambda: list(zoo.BACKBONES),
-        synonyms=("architecture", "encoder", "network", "model"),
+        synonyms=("architecture", "network", "model"),
     )
     weights: str = setting(
         "",

@@ -61,21 +61,21 @@ class ExperimentOptions:
 PRESET_METHODS = {"paper": "vpdr", "authors": "vpdr"}  # the method of a single run that names none
 
 
-def load_experiment(source: str, options: ExperimentOptions | None = None) -> Experiment:
-    """The experiment of a preset's name, of a built-in experiment or of a TOML file, with checked configs.
+def load_experiment(source: str | Mapping[str, Any], options: ExperimentOptions | None = None) -> Experiment:
+    """The experiment of a preset's name, of a built-in experiment, of a TOML file or of its content, checked.
 
     >>> load_experiment("paper").method_configs[0].config.run.rounds
     20
     """
     options = options or ExperimentOptions()
-    content = check_top_level(rename_keys(read_source(source)))
-    name = Path(source).stem
+    name = Path(source).stem if isinstance(source, str) else "run"
+    content = check_top_level(rename_keys(read_source(source) if isinstance(source, str) else source))
     preset = content.get("preset", "paper")
     check_known("preset", [preset], builtin_names("presets"))
     own = modernise({key: value for key, value in content.items() if key not in TOP_LEVEL_KEYS})
     check_sections(own)
     presets = [read_builtin("presets", each) for each in builtin_names("presets")]
-    file = Layer(tables=own, harmless=stored_values(own, content.get("identity"), presets, source))
+    file = Layer(tables=own, harmless=stored_values(own, content.get("identity"), presets, name))
     assumed, overrides = parse_overrides(options.assumed), parse_overrides(options.settings)
     methods, data_dirs = _select_methods(content, options.methods), DataDirs(parse_data_dirs(options.data))
     method_configs, given = [], GivenSettings()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vpdr.config import ExperimentOptions, RunConfig, load_experiment, renames
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment, renames, resolve
 from vpdr.federation import builder
 from vpdr.flower import messages, owner
 from vpdr.io import from_json, json_bytes, write_atomically
