@@ -53,7 +53,7 @@ def machine() -> str:
 def compute(case: str) -> dict[str, Any]:
     """The digest and the final accuracy of one small run."""
     source, *settings = CASES[case]
-    options = ExperimentOptions(assumed=TINY_BASELINE, settings=settings)
+    options = ExperimentOptions(assumed=(*TINY_BASELINE, *settings))
     config = load_experiment(source, options).method_configs[0].config
     federation = build(config)
     rounds = simulate(federation).round_records

@@ -28,7 +28,7 @@ TINY_BASELINE = (
 
 
 def tiny(*settings: str, source: str = "paper") -> RunConfig:
-    return load_experiment(source, ExperimentOptions(assumed=TINY_BASELINE, settings=settings)).method_configs[0].config
+    return load_experiment(source, ExperimentOptions(assumed=(*TINY_BASELINE, *settings))).method_configs[0].config
 
 
 def timeless(record: Any) -> str:

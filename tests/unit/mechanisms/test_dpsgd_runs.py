@@ -28,6 +28,7 @@ REFUSALS = [
     ("train.privacy=dp", "privacy must be one of none, dpsgd"),
     ("benchmark.kind=quickstart model.adapters=blocks", "model.adapters=last"),
     ("benchmark.kind=quickstart model.projection=train", "frozen projection"),
+    ("benchmark.kind=quickstart model.family=Lite3", "frozen projection"),
 ]
 
 
