@@ -69,6 +69,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, done) -> None:
 def test_the_command_line_reports_the_level_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = [
         *(*TINY, *PRIVATE),
+        "mechanism.kind=igpp",
         "budget.adjacency=replace-one",
         "release.summariser=sums",
         "budget.require=proved",
