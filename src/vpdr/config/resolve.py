@@ -93,10 +93,10 @@ def _has_official_tests(section: BenchmarkSection) -> bool:
 
 
 def _synthetic_split(section: BenchmarkSection) -> SplitConfig:
-    """Every synthetic client is a domain of its own; labels may be skewed inside."""
-    if section.skew != "label":
+    """Every synthetic client is a domain of its own; labels may be skewed inside, and no other skew counts."""
+    if reading.without_notes(section).skew != "label":
         return SplitConfig(skew="domain")
-    return SplitConfig(skew="label", concentration=section.concentration, minimum=section.minimum)
+    return SplitConfig(skew=section.skew, concentration=section.concentration, minimum=section.minimum)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,8 +78,6 @@ def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     yield pooled, "a pool is shared by benchmark.clients; leave out benchmark.per_domain"
     message = f"benchmark {section.kind} has one client a domain; set benchmark.clients, not per_domain"
     yield synthetic and section.per_domain > 1, message
-    message = f"benchmark {section.kind} has no pool of domains; set benchmark.skew=label, or leave it out"
-    yield synthetic and section.skew == "pooled", message
     needs_images = bool(config.model.family) or _trains_inside_backbone(config)
     message = (
         f"benchmark {section.kind} has no images for a backbone; leave out model.family and a trained "
