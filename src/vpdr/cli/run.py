@@ -24,6 +24,7 @@ from vpdr.report.stats import ComparisonSummary
 from vpdr.validation import InvalidInput, one_of
 
 JSON_CONTENTS = ("summary", "full")
+DEFAULT_ATTACK_STEPS = 10_000
 
 
 def run(  # noqa: PLR0913 - one parameter per option of the command
@@ -73,7 +74,7 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
     attack_stronger: Annotated[
         bool, typer.Option("--attack-stronger", help="Also run likelihood-ratio membership attacks.")
     ] = False,
-    attack_steps: output.AttackStepsOption = 10_000,
+    attack_steps: output.AttackStepsOption = DEFAULT_ATTACK_STEPS,
     attack_device: output.AttackDeviceOption = "cpu",
     uploads: Annotated[
         bool, typer.Option(help="Save the uploads of every round, so that the run can be attacked later.")
@@ -103,6 +104,10 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
             steps=attack_steps,
             device=attack_device,
         )
+    else:
+        check_no_attack_options(
+            attack_rounds, attack_phi, attack_stronger, attack_steps != DEFAULT_ATTACK_STEPS, attack_device
+        )
     options = ExperimentOptions(settings=settings or (), seeds=seeds, methods=methods, data=data or ())
     given = [name for name in ("settings", "seeds", "methods", "data") if getattr(options, name)]
     started = find_stored_run(source, out, given) if resume else None
@@ -131,6 +136,19 @@ def run(  # noqa: PLR0913 - one parameter per option of the command
         audit.print_attacks(result.attacks or {})
     elif show and isinstance(result, ComparisonSummary):
         print_comparison(result, directory)
+
+
+def check_no_attack_options(rounds: str | None, phi: str, stronger: bool, has_steps: bool, device: str) -> None:
+    """Refuse options of attacks where there is no attack."""
+    given = {
+        "--attack-rounds": rounds is not None,
+        "--attack-phi": phi != "client",
+        "--attack-stronger": stronger,
+        "--attack-steps": has_steps,
+        "--attack-device": device != "cpu",
+    }
+    for name in [name for name, is_given in given.items() if is_given]:
+        raise InvalidInput(f"{name} has no effect without --attack; add --attack mia, or leave it out")
 
 
 def find_stored_run(source: str | None, out: Path | None, given: Sequence[str]) -> Path | None:

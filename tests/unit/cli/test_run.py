@@ -353,6 +353,8 @@ def test_the_version(capsys) -> None:
         (["--out", ""], "--out must name a directory"),
         (["--jobs", "-3"], "-3"),
         (["--methods", ","], "unknown method: ''"),
+        (["--attack-rounds", "1"], "--attack-rounds has no effect without --attack"),
+        (["--attack-stronger"], "--attack-stronger has no effect without --attack"),
     ],
 )
 def test_odd_options_are_refused(capsys, arguments, words) -> None:
