@@ -24,7 +24,7 @@ FEATURES_ONLY = ("benchmark.kind=synthetic", "benchmark.samples=600")
 
 def membership(synthetic: bool, stronger: bool) -> None:
     """20 rounds, 4 clients, 10 classes."""
-    settings = FEATURES_ONLY if synthetic else ()
+    settings = ("mechanism.kind=igpp", *(FEATURES_ONLY if synthetic else ()))
     federation = build(load_experiment("paper", ExperimentOptions(settings=settings)).method_configs[0].config)
     context = AttackContext(
         config=AttackConfig(kinds=("mia",), likelihood_ratio=stronger),

@@ -20,6 +20,7 @@ from vpdr.flower.simulation import simulate_in_process
 from vpdr.records import RunRecord
 
 SETTINGS = (
+    "mechanism.kind=igpp",
     "benchmark.kind=synthetic",
     "benchmark.clients=4",
     "benchmark.samples=40",

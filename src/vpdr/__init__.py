@@ -8,14 +8,6 @@ added to the registries `MECHANISMS`, `FRAMEWORKS`, `REGULARISERS`, `SUMMARISERS
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vpdr.mechanisms import MECHANISMS, Igpp, NoPrivacy, Rapp, ReleaseProjection, SelectionConfig, Vpp
-from vpdr.mechanisms.base import ReleaseContext, SeededNoise, SystemNoise
-from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, GuaranteeLevel, Ledger, LedgerFile, Receipt
-from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
-from vpdr.registry import Registry
-from vpdr.types import Prototypes, Release
-from vpdr.validation import InvalidInput, VpdrError
-
 if TYPE_CHECKING:
     from vpdr.api import attack, audit, compare, load_config, run, run_experiment
     from vpdr.attacks import AttackConfig
@@ -26,9 +18,17 @@ if TYPE_CHECKING:
     from vpdr.encoder.zoo import BACKBONES, load_backbone
     from vpdr.federation import Federation, RunOptions, Server, build
     from vpdr.frameworks import FRAMEWORKS
+    from vpdr.mechanisms import MECHANISMS, Igpp, NoPrivacy, Rapp, ReleaseProjection, SelectionConfig, Vpp
+    from vpdr.mechanisms.base import ReleaseContext, SeededNoise, SystemNoise
+    from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, GuaranteeLevel, Ledger, LedgerFile, Receipt
+    from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
+    from vpdr.registry import Registry
     from vpdr.regulariser import REGULARISERS, Dcr
+    from vpdr.types import Prototypes, Release
+    from vpdr.validation import InvalidInput, VpdrError
 
-# Loaded when they are first used: whoever needs a mechanism on plain arrays loads no datasets and no plots.
+# Loaded when they are first used: whoever needs a mechanism on plain arrays loads no datasets and no plots, and
+# `vpdr --help` loads no torch.
 _LAZY = {
     "vpdr.api": ("attack", "audit", "compare", "load_config", "run", "run_experiment"),
     "vpdr.attacks": ("AttackConfig",),
@@ -39,14 +39,25 @@ _LAZY = {
     "vpdr.encoder.zoo": ("BACKBONES", "load_backbone"),
     "vpdr.federation": ("Federation", "RunOptions", "Server", "build"),
     "vpdr.frameworks": ("FRAMEWORKS",),
+    "vpdr.mechanisms": ("MECHANISMS", "Igpp", "NoPrivacy", "Rapp", "ReleaseProjection", "SelectionConfig", "Vpp"),
+    "vpdr.mechanisms.base": ("ReleaseContext", "SeededNoise", "SystemNoise"),
+    "vpdr.privacy": (
+        *("Adjacency", "Budget", "BudgetExceeded", "EncoderKind", "GuaranteeLevel"),
+        *("Ledger", "LedgerFile", "Receipt"),
+    ),
+    "vpdr.prototypes": ("SUMMARISERS", "ClassMeans", "ClassSums", "FinchClusters", "KMeansClusters"),
+    "vpdr.registry": ("Registry",),
     "vpdr.regulariser": ("REGULARISERS", "Dcr"),
+    "vpdr.types": ("Prototypes", "Release"),
+    "vpdr.validation": ("InvalidInput", "VpdrError"),
 }
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
-            return getattr(import_module(module), name)
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
     raise AttributeError(f"module 'vpdr' has no attribute {name!r}")
 
 

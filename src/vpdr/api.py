@@ -4,27 +4,31 @@ The command line parses its options, calls these functions and prints what they 
 """
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from vpdr import audits, io, privacy, rng
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
-from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load, load_experiment
+from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load, load_experiment, rules
 from vpdr.federation import Callbacks, JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
 from vpdr.federation.run import make_jobs, run_federation, sweep
-from vpdr.records import AttackReport, RunDir, RunRecord, finished_record
+from vpdr.records import AttackReport, RunDir, RunRecord, UploadStore, finished_record
 from vpdr.report.html import write_attack_figures, write_comparison_report, write_run_report
 from vpdr.report.stats import ComparisonSummary
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, check_known
 
 
-def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
-    """Read a preset or a TOML file, and change some settings.
+def load_config(source: str | Mapping[str, Any] = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
+    """Read a preset, a TOML file or a dict of tables, and change some settings.
+
+    `paper` and `authors` are VPDR (mechanism vpp, regulariser dcr) unless settings name a mechanism or a
+    regulariser, or a framework that uploads nothing.
 
     Args:
-        source: `paper`, `authors`, `strict`, or the path of a TOML file.
+        source: `paper`, `authors`, `strict`, the path of a TOML file, or what such a file contains.
         settings: `section.key=value`, as with `--set`.
         data: `benchmark=directory`, as with `--data`.
 
@@ -32,7 +36,8 @@ def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ())
         Every setting of one run.
 
     Raises:
-        InvalidInput: an unknown name, an impossible combination, or a source of several runs.
+        InvalidInput: an unknown name, an impossible combination, a setting that would change nothing, or a
+            source of several runs.
 
     Guarantee: no data are read, and settings that contradict each other are refused here, before any run.
 
@@ -42,7 +47,8 @@ def load_config(source: str = "paper", *settings: str, data: Sequence[str] = ())
     """
     experiment = load_experiment(source, ExperimentOptions(settings=settings, data=data))
     if not experiment.is_single_run:
-        raise InvalidInput(f"{source} describes several runs; use vpdr.compare, or a preset such as paper")
+        name = source if isinstance(source, str) else "this dict"
+        raise InvalidInput(f"{name} describes several runs; use vpdr.compare, or a preset such as paper")
     return experiment.method_configs[0].with_seed(experiment.seeds[0])
 
 
@@ -228,6 +234,9 @@ def run_experiment(
     todo = make_jobs(experiment, out, observers=observers, keep_uploads=keep_uploads)
     # The first run's data are loaded here, so that parallel runs find their frozen features in the cache.
     load_clients(todo[0].config, rng.Streams(todo[0].config.run.seed), progress)
+    content = {**load.experiment_to_data(experiment), "attacks": None if attacks is None else attacks.to_data()}
+    content["keep_uploads"] = keep_uploads
+    write_experiment_file(out, content)
     if on_start is not None:
         on_start()
     finished = []
@@ -237,6 +246,39 @@ def run_experiment(
         if on_result is not None:
             on_result(result)
     return write_comparison_report(experiment, finished, out) if len(finished) == len(todo) else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredRun:
+    """What was started in a directory, as far as its results depend on it."""
+
+    experiment: Experiment
+    attacks: AttackConfig | None
+    keep_uploads: bool
+
+
+def stored_run(out: Path) -> StoredRun:
+    """The run or comparison of a directory, with its attacks, to be resumed; raises InvalidInput if there is none."""
+    experiment = load.stored_experiment(out)
+    if (out / load.EXPERIMENT_FILE).exists():
+        content = json.loads((out / load.EXPERIMENT_FILE).read_bytes())
+        attacks = content.get("attacks")
+        kept = bool(content.get("keep_uploads", True))
+        return StoredRun(experiment, attacks and AttackConfig.from_data(attacks), kept)
+    config = experiment.method_configs[0].with_seed(experiment.seeds[0])
+    saved = RunDir(out).checkpoint_to_resume(config, resume=True) or {}
+    attacks = saved.get("attacks", {}).get("order")
+    kept = not saved or bool(UploadStore(out).rounds()) or not rules.uploads_prototypes(config)
+    return StoredRun(experiment, attacks and AttackConfig.from_data(attacks), kept)
+
+
+def write_experiment_file(out: Path, content: Mapping[str, Any]) -> None:
+    """Write what a comparison consists of beside its runs, so that its directory is enough to resume it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise io.write_error(out, error) from error
+    io.write_atomically(out / load.EXPERIMENT_FILE, io.json_bytes(content))
 
 
 def attack(

@@ -165,6 +165,7 @@ class RunRecord:
     schema: str = "vpdr-record"
     version: int = 1
     name: str
+    title: str | None = None  # data, framework, mechanism, regulariser and budget; absent in older records
     identity: str
     seed: int
     plan: Mapping[str, Mapping[str, Any]]  # section -> setting -> value, as `RunConfig.to_dict` returns them
@@ -185,6 +186,7 @@ def finished_record(
     """The record of a finished run, from one record per round and one ledger per client."""
     return RunRecord(
         name=config.run.name,
+        title=rules.run_title([config]),
         identity=config.config_hash,
         seed=config.run.seed,
         plan=config.to_dict(),
@@ -331,7 +333,7 @@ class RunDir:
             self.ledgers_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise io.write_error(self.path, error) from error
-        io.write_atomically(self.path / "plan.toml", io.dump_toml(config.to_dict()).encode())
+        io.write_atomically(self.path / "plan.toml", io.dump_toml(config.to_plan()).encode())
         if split is not None:
             write_split(self.path / "split.json", split)
 

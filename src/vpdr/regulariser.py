@@ -17,6 +17,8 @@ from vpdr.registry import Registry
 from vpdr.types import Float, Tensor
 from vpdr.validation import at_least, at_least_0_below_1, one_of, positive
 
+TEACHER_INITS = ("start", "after_round_1")  # when the teacher is copied from the head
+
 
 class Regulariser(nn.Module):
     """The regulariser of one client's head. This base class changes nothing.
@@ -139,12 +141,16 @@ class Dcr:
         positive(clip_norm=self.clip_norm, softness=self.softness, temperature=self.temperature)
         at_least_0_below_1(decay=self.decay)
         at_least(0, weight=self.weight, warmup_steps=self.warmup_steps)
-        one_of(("start", "after_round_1"), teacher_init=self.teacher_init)
+        one_of(TEACHER_INITS, teacher_init=self.teacher_init)
 
     @classmethod
     def from_config(cls, clip_norm: float, options: Mapping[str, Any]) -> "Dcr":
         """As `RegulariserConfig.from_config`: the options are the other arguments of the class."""
-        return cls(clip_norm=clip_norm, **options)
+        waits = options.get("warmup_steps", 0) > 0 or options.get("teacher_init") == "after_round_1"
+        names = [
+            name for name in options if waits or name != "ema_while_waiting"
+        ]  # an option without effect is not read
+        return cls(clip_norm=clip_norm, **{name: options[name] for name in names})
 
     def make_regulariser(self, head: nn.Module) -> "DcrRegulariser":
         """DCR for one client.

@@ -78,6 +78,25 @@ def test_a_framework_is_made_from_its_settings_in_a_config(name):
 
 
 @EVERY_FRAMEWORK
+@pytest.mark.parametrize("has_variances", [False, True])
+@pytest.mark.parametrize("kind", ["all classes everywhere", "classes are missing"])
+def test_weights_change_a_broadcast_only_where_the_framework_says_so(name, kind, has_variances):
+    """Where they do not, `weights.kind` is refused as a setting without effect."""
+    framework, uploads = build(name), uploads_of(kind)
+    if has_variances:
+        uploads = [
+            dataclasses.replace(each, variances=0.1 * torch.rand(len(each.labels), generator=rng()) + 0.1)
+            for each in uploads
+        ]
+    weights = torch.rand(len(uploads), CLASSES, generator=rng()) + 0.1
+    equal, weighted = (framework.pack(serve(framework, uploads, weights=each)) for each in (None, weights))
+    changed = equal.keys() != weighted.keys() or not same(equal, weighted)
+    assert not changed or (framework.has_uploads and framework.uses_weights(has_variances=has_variances))
+    if framework.has_uploads and framework.uses_weights(has_variances=False):
+        assert changed
+
+
+@EVERY_FRAMEWORK
 @pytest.mark.parametrize("kind", ["all classes everywhere", "classes are missing"])
 def test_the_order_of_clients_does_not_matter(name, kind):
     # dropout masks of the server are drawn row by row, in the order of the engine's sorted clients

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.federation.conftest import TINY
+from tests.unit.federation.conftest import TINY_BASELINE
 from vpdr.config import ExperimentOptions, load_experiment
 from vpdr.federation import build, simulate
 from vpdr.records import finished_record
@@ -53,7 +53,7 @@ def machine() -> str:
 def compute(case: str) -> dict[str, Any]:
     """The digest and the final accuracy of one small run."""
     source, *settings = CASES[case]
-    options = ExperimentOptions(settings=(*TINY, *settings))
+    options = ExperimentOptions(assumed=(*TINY_BASELINE, *settings))
     config = load_experiment(source, options).method_configs[0].config
     federation = build(config)
     rounds = simulate(federation).round_records

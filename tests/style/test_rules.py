@@ -337,6 +337,40 @@ def test_no_plug_in_is_chosen_by_comparing_its_name() -> None:
     assert compared == []
 
 
+ALWAYS_READ = {"run.rounds", "run.seed", "run.threads", "run.name", "run.is_evaluation_round", "model.dim"}
+READS_OF_SETTINGS = {  # what a file may read besides: for a check, a message or a description, not to build a run
+    "federation/run.py": {"release.noise"},
+    "federation/builder.py": set(),
+    "flower/client_app.py": {"model.family"},  # whose position a policy declares
+    "flower/mod.py": set(),
+    "flower/server_app.py": {"train.is_private"},
+    "flower/messages.py": set(),
+    "client/client.py": set(),
+}
+
+
+def test_a_run_is_built_from_what_a_config_resolves_to() -> None:
+    """Only `vpdr.config` reads sections: a setting that it does not read is refused as one without effect."""
+    sections = set(vpdr.RunConfig.__dataclass_fields__)
+    found: dict[str, set[str]] = defaultdict(set)
+    for path, node in nodes(ast.Attribute):
+        inner = node.value
+        if isinstance(inner, ast.Attribute) and inner.attr in sections:
+            owner = inner.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            if name in {"config", "run_config"}:
+                found[name_of(path)].add(f"{inner.attr}.{node.attr}")
+    for file, allowed in READS_OF_SETTINGS.items():
+        assert found[file] <= ALWAYS_READ | allowed, file
+    whole_sections = [
+        f"{name_of(path)}:{node.lineno}"
+        for path, node in nodes(ast.Assign)
+        if package(path) == "federation" and isinstance(node.value, ast.Attribute) and node.value.attr in sections
+        if getattr(node.value.value, "id", getattr(node.value.value, "attr", "")) == "config"
+    ]
+    assert whole_sections == []
+
+
 def test_each_cited_equation_is_in_the_paper_map() -> None:
     mapped = (ROOT / "docs" / "paper_map.md").read_text()
     cited = {number for path in TREES for number in re.findall(r"Eq\. (\d+)", path.read_text())}

@@ -196,6 +196,17 @@ class AttackConfig:
         """Whether a round, counted from 1, is attacked."""
         return not self.rounds or round in self.rounds
 
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "AttackConfig":
+        """The inverse of `to_data`; device and workers have their default."""
+        return cls(
+            kinds=tuple(data["kinds"]),
+            rounds=tuple(data["rounds"]),
+            adversary_encoder=data["phi"],
+            likelihood_ratio=data["stronger"],
+            steps=data["steps"],
+        )
+
     def to_data(self) -> dict[str, object]:
         """As plain data, without device and workers, which do not change the results."""
         return {

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -398,7 +398,7 @@ def request_from_options(options: AuditOptions) -> AuditRequest:
     for summariser in summarisers:
         try:
             with_summariser = deep_merge(data, {"release": {"summariser": summariser}})
-            config = RunConfig.from_dict(deep_merge(with_summariser, overrides))
+            config = RunConfig.from_dict(deep_merge(with_summariser, overrides), below=with_summariser)
             return AuditRequest(AuditTarget.from_config(config))
         except InvalidInput as error:
             errors.append(error)
@@ -422,11 +422,11 @@ def request_from_run(run_dir: Path, overrides: Sequence[str] = ()) -> AuditReque
     if not any(ledger.releases for ledger in ledgers):
         raise InvalidInput(f"the ledgers in {run_dir} hold no release: there is nothing to audit")
     worst = max(ledgers, key=lambda each: (each.epsilon_spent if each.entries else 0.0, len(each.entries)))
-    data = load.read_source(str(source))
+    data = {name: table for name, table in load.read_source(str(source)).items() if isinstance(table, Mapping)}
     small_settings = _small_settings(str(worst.releases[-1].receipt.terms.encoder))
     dim = min(int(data["model"]["dim"]), MAX_DIM)
     data = deep_merge(deep_merge(data, small_settings), {"model": {"dim": dim}})
-    config = RunConfig.from_dict(deep_merge(data, load.parse_overrides(overrides)))
+    config = RunConfig.from_dict(deep_merge(data, load.parse_overrides(overrides)), below=data)
     target = AuditTarget.from_config(config, len(worst.releases))
     charged = [event for entry in worst.releases for event in entry.receipt.events]
     planned = target.planned_events()

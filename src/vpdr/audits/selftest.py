@@ -39,7 +39,10 @@ NOISE_DRAWS = 4096  # of the system's noise
 EXACT_DECISIONS = 256  # of the sampler, repeated with arbitrary precision
 BUDGET, ROUNDS = privacy.Budget(1.0, 1e-5), 20  # of ledger and accountants
 SMALL_DATA = ("benchmark.samples=16", "model.dim=8")
-SMALL_TRAINING = (*SMALL_DATA, "framework.fedtgp.epochs=2", "framework.mpft.epochs=2", "framework.mpft.hidden=8")
+SMALL_SERVERS = {  # by framework
+    "fedtgp": ("framework.fedtgp.epochs=2",),
+    "mpft": ("framework.mpft.epochs=2", "framework.mpft.hidden=8"),
+}
 UPLOAD_DTYPES = {"vectors": torch.float32, "labels": torch.int64, "variances": torch.float32, "on_path": torch.bool}
 _MAX_STANDARD_ERRORS = 10.0
 _RELATIVE_SLACK = 0.1  # of one pair: noise of several scales is measured as if it had one
@@ -257,14 +260,14 @@ def check_encoder_independence() -> str:
     """
     public = [kind for kind in FRAMEWORKS if FRAMEWORKS[kind]().has_uploads]
     for kind in public:
-        target = _training_target(privacy.EncoderKind.PUBLIC, f"framework.kind={kind}")
+        target = _training_target(privacy.EncoderKind.PUBLIC, kind)
         pair = mislabelled_canary(target)
         require(not target.features_depend_on_training(pair.first), f"{kind}: training changes public features")
         first, second = (_features_after_training(target, samples)[1:] for samples in pair.datasets)
         require(torch.equal(first, second), f"{kind}: one record changes the public features of others")
     broadcast = [kind for kind in FRAMEWORKS if FRAMEWORKS[kind]().with_broadcast_features() is not None]
     for kind in broadcast:
-        target = _training_target(privacy.EncoderKind.BROADCAST, f"framework.kind={kind}")
+        target = _training_target(privacy.EncoderKind.BROADCAST, kind)
         pair = mislabelled_canary(target)
         untrained = target.make_client(pair.first, ZeroNoise())
         untrained.last_broadcast = target.first_broadcast(target.make_client(pair.first, ZeroNoise()))
@@ -285,8 +288,9 @@ def check_encoder_independence() -> str:
     )
 
 
-def _training_target(encoder: privacy.EncoderKind, *settings: str) -> AuditTarget:
-    options = auditor.AuditOptions(rounds=2, encoder=encoder, settings=(*SMALL_TRAINING, *settings))
+def _training_target(encoder: privacy.EncoderKind, framework: str = "fedproto") -> AuditTarget:
+    small = (*SMALL_DATA, f"framework.kind={framework}", *SMALL_SERVERS.get(framework, ()))
+    options = auditor.AuditOptions(rounds=2, encoder=encoder, settings=small)
     return auditor.request_from_options(options).target
 
 

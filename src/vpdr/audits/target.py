@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import torch
 
 from vpdr.client import Client, Model, Samples, Shard
-from vpdr.config import RunConfig
-from vpdr.federation import build, make_ledger
+from vpdr.config import RunConfig, resolve
+from vpdr.federation import build
 from vpdr.frameworks import FrameworkState, ServerContext
 from vpdr.mechanisms import Rapp, RappState, ReleaseContext, SeededNoise, SystemNoise, base
 from vpdr.privacy import Adjacency, Event, Ledger
@@ -189,7 +189,7 @@ class AuditTarget:
 
     def ledger_after_all_releases(self, noise: base.NoiseSource) -> Ledger:
         """The ledger of a client as a run would keep it; it depends on no sample, so planted ones suffice."""
-        ledger = make_ledger(self.run_config, "audited")
+        ledger = resolve.make_ledger(self.run_config, "audited")
         client = replace(self.make_client(pairs_for(self)[0].first, noise), ledger=ledger)
         self.run_client(client, [])
         return client.ledger

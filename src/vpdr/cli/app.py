@@ -1,35 +1,87 @@
-"""`vpdr`: the commands, and how errors are reported."""
+"""`vpdr`: the commands, and how errors are reported. A command is imported when it is called."""
 
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
-from typing import Annotated
+from importlib import import_module, metadata
+from typing import Annotated, Any
 
 import click
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from vpdr.cli import audit, budget, data, flower, reproduce, run
 from vpdr.validation import VpdrError
 
+# name -> where it is, and the first sentence of its help, so that `vpdr --help` imports no command
+COMMANDS = {
+    "run": ("run:run", "Run a configuration and write a record and a report; compare several seeds or methods."),
+    "methods": ("settings:methods", "List methods, mechanisms, frameworks and regularisers."),
+    "settings": ("settings:settings", "List the settings of a run: default, type or choices, and meaning."),
+    "data": ("data:data", "List benchmarks, check your copies of them, and draw splits. Nothing is downloaded."),
+    "attack": (
+        "audit:attack",
+        "Attack the uploads of a finished run; writes attacks.json, figures and a new report.html.",
+    ),
+    "audit": ("audit:run_audit", "Certify a lower bound on ε of a mechanism or a run, and compare it with the claim."),
+    "calibrate": (
+        "budget:calibrate",
+        "Compute the noise with which all rounds together satisfy (ε, δ), and the ε that it really spends.",
+    ),
+    "ledger": (
+        "budget:ledger",
+        "Show what a client has released in each round, the ε spent, and what its budget still allows.",
+    ),
+    "flower": ("flower:flower", "Run over Flower: write an app, simulate on this machine, or start a deployment."),
+    "reproduce": (
+        "reproduce:reproduce",
+        "Reproduce a table or figure of the paper, and compare it with the published numbers.",
+    ),
+    "list": (
+        "reproduce:list_results",
+        "Show which reproductions are done, how many of their rows have numbers, and the state of the runs.",
+    ),
+    "results": ("reproduce:results", "Write one Markdown page from the summaries (ID.json) of many reproductions."),
+    "doctor": ("audit:doctor", "Test that this installation does what the guarantees rely on."),
+}
+
+
+def load_command(name: str) -> click.Command:
+    """Import a command of `COMMANDS`."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found = getattr(import_module(f"vpdr.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(rich_markup_mode="markdown", add_completion=False)
+        found.command(name)(function)
+    command = typer.main.get_command(found)
+    command.name = name
+    if isinstance(command, TyperGroup):
+        command.suggest_commands = False
+    return command
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows the names and the help of its commands, and imports the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, (_, help_line) in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=help_line), name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name in COMMANDS else command, rest
+
+
 app = typer.Typer(
+    cls=LazyGroup,
     rich_markup_mode="markdown",
     no_args_is_help=True,
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # click makes the same suggestion
 )
-app.command()(run.run)
-app.command()(audit.attack)
-app.command("audit")(audit.run_audit)
-app.command()(budget.calibrate)
-app.command()(budget.ledger)
-app.add_typer(data.data, name="data")
-app.add_typer(flower.flower, name="flower")
-app.command()(reproduce.reproduce)
-app.command("list")(reproduce.list_results)
-app.command()(reproduce.results)
-app.command()(audit.doctor)
 
 
 @app.callback()
@@ -39,7 +91,7 @@ def commands(
     """Personalised federated learning with differentially private prototypes.
 
     Start with `vpdr run quickstart`, which needs no data and no network, then read the report.html that it
-    names. `vpdr COMMAND --help` describes each command.
+    names. `vpdr COMMAND --help` describes each command, `vpdr settings` each setting.
     """
     if version:
         sys.stdout.write(f"vpdr {metadata.version('vpdr')}\n")
@@ -51,8 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     An error of the user is one line on standard error and exit code 2.
     """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(args=list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+        code = app(args=_spell_out_values(arguments), standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as help_text:
         sys.stdout.write(help_text.format_message() + "\n")
@@ -71,6 +124,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_stdout()
         return _report_error(f"cannot write the results: {error.strerror}")
     return code if isinstance(code, int) else 0
+
+
+def _spell_out_values(arguments: Sequence[str]) -> list[str]:
+    """`run --json=full` and `run --resume=DIR` in full: these flags may have a value, which click cannot express."""
+    if arguments[:1] != ["run"]:
+        return list(arguments)
+    out: list[str] = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name == "--json" and equals:
+            out += ["--json", "--json-content", value]
+        elif name == "--resume" and equals:
+            out += ["--resume", value]
+        else:
+            out.append(argument)
+    return out
 
 
 def _discard_stdout() -> None:

@@ -39,7 +39,7 @@ def init(
 
     Prints the files that it writes. Exit codes: 0 done, 2 wrong input.
     """
-    config = server_app.load_single_config(plan, ("release.noise=system", *(settings or ())))
+    config = server_app.load_single_config(plan, tuple(settings or ()), assumed=("release.noise=system",))
     for path in deployment.write_app(folder, config):
         output.console.print(str(path))
 
@@ -126,7 +126,7 @@ def keys(
 def config_with_clients(source: str, settings: tuple[str, ...], clients: int) -> RunConfig:
     """The configuration with this number of clients, if its benchmark can have them."""
     for extra in ((), (f"benchmark.clients={clients}",)):
-        config = server_app.load_single_config(source, (*settings, *extra))
+        config = server_app.load_single_config(source, settings, assumed=extra)
         number = len(load_clients(config, Streams(config.run.seed), no_progress).clients)
         if number == clients:
             return config

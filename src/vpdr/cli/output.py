@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from vpdr.federation import run
 from vpdr.federation.rounds import RunState
 from vpdr.io import json_bytes, json_safe
+from vpdr.records import RoundRecord, final_accuracies
 
 DEFAULT_WIDTH = 130  # characters per line if neither a terminal nor COLUMNS gives a width
 SECONDS_BETWEEN_LINES = 10.0  # between two lines of progress in a pipe or a log
@@ -88,15 +89,25 @@ class ProgressBars:
             self._last = time.monotonic()
 
 
+def own_accuracy(round_record: RoundRecord) -> float | None:
+    """The mean over clients of the framework's accuracy on their own classes; None if it was not measured."""
+    predictors = final_accuracies(round_record).get("own", {})
+    found = predictors.get("framework") or predictors.get("head")
+    return None if found is None else found.average
+
+
 class RunProgress(ProgressBars):
     """Progress of one run: features that are computed first, then the rounds."""
 
     def __init__(self, rounds: int, *, show: bool) -> None:
         super().__init__(show=show)
-        self._rounds = rounds
+        self._rounds, self._accuracy = rounds, ""
 
     def after_round(self, state: RunState) -> None:
-        self.update("rounds", state.rounds_done, self._rounds)
+        """Show the round, and the accuracy that was measured last."""
+        accuracy = own_accuracy(state.round_records[-1])
+        self._accuracy = self._accuracy if accuracy is None else f", accuracy {100 * accuracy:.1f} %"
+        self.update("rounds", state.rounds_done, self._rounds, f"rounds{self._accuracy}")
 
 
 class SweepProgress(ProgressBars):

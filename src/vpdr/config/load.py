@@ -1,5 +1,6 @@
 """From names, files and the command line to configs: presets, experiments, overrides, methods and seeds."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from vpdr import validation
-from vpdr.config.config import TOP_LEVEL_KEYS, RunConfig
+from vpdr.config.config import SECTION_NAMES, TOP_LEVEL_KEYS, RunConfig, check_sections, suggest_setting
+from vpdr.config.layers import DataDirs, GivenSettings, Layer, merged, stored_values
 from vpdr.config.renames import modernise, rename_keys
 from vpdr.config.rules import benchmark_names
-from vpdr.validation import InvalidInput, check_known, deep_merge, suggestion
+from vpdr.frameworks import FRAMEWORKS
+from vpdr.validation import DamagedFile, InvalidInput, check_known, deep_merge, suggestion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,44 +52,57 @@ class ExperimentOptions:
     """What the command line adds to a name or a file."""
 
     settings: Sequence[str] = field(default_factory=tuple)  # --set section.key=value
+    assumed: Sequence[str] = field(default_factory=tuple)  # the same from the program; they need not count
     seeds: str | None = None
     methods: str | None = None
     data: Sequence[str] = field(default_factory=tuple)  # --data benchmark=directory
 
 
-def load_experiment(source: str, options: ExperimentOptions | None = None) -> Experiment:
-    """The experiment of a preset's name, of a built-in experiment or of a TOML file, with checked configs.
+PRESET_METHODS = {"paper": "vpdr", "authors": "vpdr"}  # the method of a single run that names none
+
+
+def load_experiment(source: str | Mapping[str, Any], options: ExperimentOptions | None = None) -> Experiment:
+    """The experiment of a preset's name, of a built-in experiment, of a TOML file or of its content, checked.
 
     >>> load_experiment("paper").method_configs[0].config.run.rounds
     20
     """
     options = options or ExperimentOptions()
-    content = check_top_level(rename_keys(read_source(source)))
-    name = Path(source).stem
+    name = Path(source).stem if isinstance(source, str) else "run"
+    content = check_top_level(rename_keys(read_source(source) if isinstance(source, str) else source))
     preset = content.get("preset", "paper")
     check_known("preset", [preset], builtin_names("presets"))
-    overrides = parse_overrides(options.settings)
     own = modernise({key: value for key, value in content.items() if key not in TOP_LEVEL_KEYS})
-    base = deep_merge(read_builtin("presets", preset), own)
-    methods, data_dirs = _select_methods(content, options.methods), parse_data_dirs(options.data)
-    method_configs = []
+    check_sections(own)
+    presets = [read_builtin("presets", each) for each in builtin_names("presets")]
+    file = Layer(tables=own, harmless=stored_values(own, content.get("identity"), presets, name))
+    assumed, overrides = parse_overrides(options.assumed), parse_overrides(options.settings)
+    methods, data_dirs = _select_methods(content, options.methods), DataDirs(parse_data_dirs(options.data))
+    method_configs, given = [], GivenSettings()
     for scenario, changes in (content.get("scenarios") or {"": {}}).items():
-        for method, method_settings in methods.items():
-            data = deep_merge({"run": {"name": name}}, base)
-            for layer in (modernise(changes), overrides, method_settings):  # a method keeps its own settings
-                data = deep_merge(data, layer)
-            kind = data.get("benchmark", {}).get("kind")
-            if kind in data_dirs:
-                data = deep_merge(data, {"benchmark": {"root": data_dirs[kind]}})
-            config = RunConfig.from_dict(data)
+        for method, layer in methods.items():
+            layers = {  # a method keeps its own settings
+                "file": file,
+                f"scenario {scenario}": Layer(tables=modernise(changes)),
+                "assumed": Layer(tables=assumed, is_checked=False),
+                "--set": Layer(tables=overrides),
+                f"method {method}": layer,
+            }
+            named = merged(list(layers.values()))
+            first = Layer(tables=_preset_tables(preset, name, named, is_single=not method), is_checked=False)
+            layers = {"preset": first, "--data": data_dirs.layer(named), **layers}
+            config = RunConfig.from_tables(merged(list(layers.values())))
+            given.add(layers, config)
             method_configs.append(MethodConfig(scenario=scenario, method=method, config=config))
-    seeds = parse_seeds(options.seeds) if options.seeds else check_seeds(content.get("seeds", []))
+    data_dirs.check()
     for section, key in [(section, key) for section, table in overrides.items() for key in table]:
-        if all(key in (method.get(section) or {}) for method in methods.values()):
+        if all(key in (method.tables.get(section) or {}) for method in methods.values()):
             raise InvalidInput(
                 f"--set {section}.{key} has no effect: each method sets it itself; leave it out, "
                 "or describe a method of your own in a file"
             )
+    given.check()
+    seeds = parse_seeds(options.seeds) if options.seeds else check_seeds(content.get("seeds", []))
     if "baseline" in content:
         check_known("baseline", [content["baseline"]], [*methods, *read_builtin("experiments", "methods")])
     return Experiment(
@@ -152,6 +168,11 @@ def check_names(key: str, names: Iterable[str]) -> None:
 
 def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
     """Several `section.key=value` as nested tables in the present spelling, the last one winning."""
+    settings = list(settings)
+    for text in settings:
+        name, equals, _ = (part.strip() for part in text.partition("="))
+        if equals and name and "." not in name and name not in SECTION_NAMES:
+            raise InvalidInput(f"--set needs section.key=value, got {text!r}; {suggest_setting(name)}")
     return modernise(validation.parse_overrides(settings))
 
 
@@ -167,13 +188,25 @@ def parse_data_dirs(texts: Sequence[str]) -> dict[str, str]:
     return data_dirs
 
 
-def _select_methods(content: Mapping[str, Any], selected: str | None) -> dict[str, Mapping[str, Any]]:
+def _preset_tables(preset: str, name: str, named: Mapping[str, Any], *, is_single: bool) -> dict[str, Any]:
+    """A preset, with its method where a plan is a single run and names no method itself."""
+    tables = deep_merge({"run": {"name": name}}, read_builtin("presets", preset))
+    names_method = any("kind" in named.get(section, {}) for section in ("mechanism", "regulariser"))
+    framework = FRAMEWORKS.get(named.get("framework", {}).get("kind", ""))
+    if not is_single or names_method or (framework is not None and not framework.has_uploads):
+        return tables
+    return deep_merge(tables, read_builtin("experiments", "methods").get(PRESET_METHODS.get(preset, ""), {}))
+
+
+def _select_methods(content: Mapping[str, Any], selected: str | None) -> dict[str, Layer]:
     """The settings of each method: built-in ones, and those of the file."""
-    custom = {name: modernise(table) for name, table in content.get("custom_methods", {}).items()}
-    available = {**read_builtin("experiments", "methods"), **custom}
+    builtin = read_builtin("experiments", "methods")
+    available = {name: Layer(tables=table, harmless={}) for name, table in builtin.items()}
+    for name, table in content.get("custom_methods", {}).items():
+        available[name] = Layer(tables=modernise(table))
     names = [name.strip() for name in selected.split(",")] if selected is not None else content.get("methods", ())
     check_known("method", names, available)
-    return {name: available[name] for name in names} or {"": {}}
+    return {name: available[name] for name in names} or {"": Layer(tables={})}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -194,3 +227,51 @@ def check_seeds(seeds: list[int]) -> tuple[int, ...]:
     if any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) != len(seeds):
         raise InvalidInput(f"seeds must be different whole numbers of at least 0, got {seeds}")
     return tuple(seeds)
+
+
+EXPERIMENT_FILE = "experiment.json"
+
+
+def experiment_to_data(experiment: Experiment) -> dict[str, Any]:
+    """An experiment as plain data, which `stored_experiment` reads again."""
+    return {
+        "schema": "vpdr-experiment",
+        "version": 1,
+        "name": experiment.name,
+        "title": experiment.title,
+        "seeds": list(experiment.seeds),
+        "baseline": experiment.baseline,
+        "methods": [
+            {"scenario": each.scenario, "method": each.method, "plan": each.config.to_dict()}
+            for each in experiment.method_configs
+        ],
+    }
+
+
+def stored_experiment(directory: Path) -> Experiment:
+    """What was run in a directory: a comparison by its experiment.json, or a single run by its plan.toml."""
+    file, plan = directory / EXPERIMENT_FILE, directory / "plan.toml"
+    if not file.exists():
+        if plan.exists():
+            experiment = load_experiment(str(plan))
+            return replace(experiment, name=experiment.method_configs[0].config.run.name)
+        raise InvalidInput(
+            f"{directory} holds no run that can be resumed: no plan.toml and no {EXPERIMENT_FILE}; a comparison of "
+            "version 0.1 needs its whole command again with --resume --out DIR"
+        )
+    try:
+        data = json.loads(file.read_bytes())
+        return Experiment(
+            name=data["name"],
+            title=data["title"],
+            seeds=tuple(data["seeds"]),
+            baseline=data["baseline"],
+            method_configs=tuple(
+                MethodConfig(scenario=each["scenario"], method=each["method"], config=RunConfig.from_dict(each["plan"]))
+                for each in data["methods"]
+            ),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise DamagedFile(f"{file} is not whole; give the whole command again with --resume --out DIR") from error

@@ -3,12 +3,12 @@
 Rules name no plug-in: they ask the traits that plug-ins declare.
 """
 
-import dataclasses
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from vpdr.config import reading
 from vpdr.data import BENCHMARK_SPECS
 from vpdr.encoder import personal, zoo
 from vpdr.frameworks import FRAMEWORKS, Framework
@@ -20,7 +20,7 @@ from vpdr.rng import Streams
 from vpdr.validation import InvalidInput, check_known, coerce, format_error
 
 if TYPE_CHECKING:
-    from vpdr.config.config import MechanismSection, RegulariserSection, RunConfig
+    from vpdr.config.config import RunConfig
 
 SYNTHETIC_BENCHMARKS = {"synthetic"}  # features without images or texts
 PLUGINS: dict[str, Mapping[str, Any]] = {"framework": FRAMEWORKS, "mechanism": MECHANISMS, "regulariser": REGULARISERS}
@@ -64,8 +64,7 @@ def check_config(config: "RunConfig") -> None:
     for kind in config.framework.options:
         make_framework(config, kind)
     for kind in config.mechanism.options:
-        spec = BENCHMARK_SPECS.get(section.kind)
-        make_mechanism(config, kind, len(spec.class_names) if spec else section.classes, Streams(config.run.seed))
+        make_mechanism(config, kind, public_classes(config), Streams(config.run.seed))
     for violated, message in _rules(config):
         if violated:
             raise InvalidInput(message)
@@ -213,12 +212,6 @@ def _parameter_types(plug_in: Any) -> dict[str, Any]:
     return {name: parameter.annotation for name, parameter in parameters.items()}
 
 
-def _plug_in_settings(section: "MechanismSection | RegulariserSection", kind: str) -> dict[str, Any]:
-    """The settings of a section and the own options of one plug-in, by name."""
-    names = [each.name for each in dataclasses.fields(section) if each.name not in {"kind", "options", "clip_norm"}]
-    return {name: getattr(section, name) for name in names} | section.options.get(kind, {})
-
-
 @contextmanager
 def _plug_in_errors(table: str) -> Iterator[None]:
     """Errors of a plug-in that cannot use its options, on one line with the name of the table."""
@@ -241,27 +234,10 @@ def make_regulariser(config: "RunConfig") -> RegulariserConfig:
     """The regulariser of the config, at the mechanism's clip norm."""
     section, regulariser = config.regulariser, REGULARISERS[config.regulariser.kind]
     accepted = {*_parameter_types(regulariser), *section.options.get(section.kind, {})}
-    settings = {name: value for name, value in _plug_in_settings(section, section.kind).items() if name in accepted}
+    options = reading.PlugInOptions(section, section.kind, accepted)
+    mechanism = reading.without_notes(config).mechanism if regulariser.is_noop else config.mechanism
     with _plug_in_errors("regulariser"):
-        return regulariser.from_config(config.mechanism.clip_norm, settings)
-
-
-class _NotedOptions(Mapping[str, Any]):
-    """Options of a plug-in, and the names that it has asked for."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.names.add(name)
-        return self._options[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._options)
-
-    def __len__(self) -> int:
-        return len(self._options)
+        return regulariser.from_config(mechanism.clip_norm, options)
 
 
 def make_mechanism(config: "RunConfig", kind: str, classes: int, streams: Streams) -> Mechanism:
@@ -269,23 +245,26 @@ def make_mechanism(config: "RunConfig", kind: str, classes: int, streams: Stream
 
     Own options that its `from_config` has not read are refused.
     """
-    section = config.mechanism
-    options = _NotedOptions(_plug_in_settings(section, kind))
-    mechanism_config = MechanismConfig(
-        budget=Budget(config.budget.epsilon, config.budget.delta),
-        releases=config.releases,
-        clip_norm=section.clip_norm,
-        dim=config.model.dim,
-        classes=classes,
-        adjacency=Adjacency(config.budget.adjacency),
-        accountant=config.budget.accountant,
-        samples_per_class=section.expected,
-        rng=streams.generator("release-space"),
-        options=options,
+    section, rng = config.mechanism, streams.generator("release-space")
+    options = reading.PlugInOptions(section, kind)
+    is_private = MECHANISMS[kind].traits.is_private  # else the adjacency is only recorded
+    adjacency = (config if is_private else reading.without_notes(config)).budget.adjacency
+    mechanism_config = reading.lazily(
+        MechanismConfig,
+        budget=lambda: Budget(config.budget.epsilon, config.budget.delta),
+        releases=lambda: config.releases,
+        clip_norm=lambda: section.clip_norm,
+        dim=lambda: config.model.dim,
+        classes=lambda: classes,
+        adjacency=lambda: Adjacency(adjacency),
+        accountant=lambda: config.budget.accountant,
+        samples_per_class=lambda: section.expected,
+        rng=lambda: rng,
+        options=lambda: options,
     )
     with _plug_in_errors(f"mechanism.{kind}"):
         mechanism = MECHANISMS[kind].from_config(mechanism_config)
-    check_known(f"setting in [mechanism.{kind}]", section.options.get(kind, {}), options.names)
+    check_known(f"setting in [mechanism.{kind}]", section.options.get(kind, {}), options.names_read)
     return mechanism
 
 
@@ -305,12 +284,16 @@ def selection_config(config: "RunConfig") -> SelectionConfig:
     return SelectionConfig(keep=section.keep, cap=section.cap, share=section.share, selection=section.selection)
 
 
+def _selection_is_private(config: "RunConfig") -> bool:
+    return SelectionConfig(selection=config.mechanism.selection).is_private
+
+
 def guarantee_level(config: "RunConfig") -> GuaranteeLevel:
     """The level of the guarantee of the config's releases."""
     if not uploads_prototypes(config):
         return GuaranteeLevel.PROVED
     traits = mechanism_traits(config)
-    if not traits.is_private or (traits.has_selection and not selection_config(config).is_private):
+    if not traits.is_private or (traits.has_selection and not _selection_is_private(config)):
         return GuaranteeLevel.NONE
     if release_summariser(config).basis is guarantee.SensitivityBasis.AS_PUBLISHED:
         return GuaranteeLevel.AS_PUBLISHED
@@ -320,13 +303,48 @@ def guarantee_level(config: "RunConfig") -> GuaranteeLevel:
 
 def ledger_budget(config: "RunConfig") -> Budget | None:
     """What the ledger of a client allows; no limit where the releases are not private."""
-    limited = guarantee_level(config) is not GuaranteeLevel.NONE
-    return Budget(config.budget.epsilon, config.budget.delta) if limited else None
+    if guarantee_level(config) is GuaranteeLevel.NONE:
+        return None
+    budget = (config if uploads_prototypes(config) else reading.without_notes(config)).budget
+    return Budget(budget.epsilon, budget.delta)
 
 
 def public_batch_size(config: "RunConfig", classes: int) -> float:
     """The number by which DP-SGD divides noisy sums: the declared samples, or else `train.batch`; never a count."""
     return float(config.mechanism.expected * classes or config.train.batch)
+
+
+def run_parts(config: "RunConfig") -> dict[str, str]:
+    """What a run is, in words of its settings: data, framework, mechanism, regulariser and budget."""
+    section, level = config.benchmark, guarantee_level(config)
+    split = f" ({section.skew} skew)" if section.skew else ""
+    parts = {"data": f"{section.kind}{split}", "framework": config.framework.kind}
+    if uploads_prototypes(config):
+        parts["mechanism"] = config.mechanism.kind
+    parts["regulariser"] = config.regulariser.kind
+    if not uploads_prototypes(config):
+        parts["budget"] = "nothing is released"
+    elif level is GuaranteeLevel.NONE:
+        parts["budget"] = "not private"
+    else:
+        parts["budget"] = f"epsilon {config.budget.epsilon:g} and delta {config.budget.delta:g}"
+    return parts
+
+
+def run_title(configs: Sequence["RunConfig"]) -> str:
+    """One line on what runs are: `data quickstart, framework fedproto, mechanism vpp, regulariser dcr, budget ...`."""
+    values: dict[str, dict[str, None]] = {}
+    for config in configs:
+        for part, text in run_parts(config).items():
+            values.setdefault(part, {})[text] = None
+    return ", ".join(f"{part} {' or '.join(texts)}" for part, texts in values.items())
+
+
+def public_classes(config: "RunConfig") -> int:
+    """The number of classes before data are loaded."""
+    section = reading.without_notes(config).benchmark
+    spec = BENCHMARK_SPECS.get(section.kind)
+    return len(spec.class_names) if spec else section.classes
 
 
 def release_summariser(config: "RunConfig") -> Summariser | type[Summariser]:
@@ -353,7 +371,10 @@ def uploads_prototypes(config: "RunConfig") -> bool:
 
 def _trains_inside_backbone(config: "RunConfig") -> bool:
     model = config.model
-    return personal.PLACEMENTS[model.adapters] is not None or personal.PROJECTIONS[model.projection].trained_by_clients
+    members = zoo.model_families()[model.family].members if model.family else ()
+    projections = {each.projection for each in members} or {model.projection}
+    is_trained = any(personal.PROJECTIONS[name].trained_by_clients for name in projections)
+    return personal.PLACEMENTS[model.adapters] is not None or is_trained
 
 
 def encoder_setting(encoder: EncoderKind) -> str:

@@ -10,17 +10,14 @@ from typing import Any
 import torch
 
 import vpdr.data.benchmark as data
-from vpdr.client import Client, Model, ReleaseConfig, Samples, Shard, TrainConfig
-from vpdr.config import BenchmarkSection, RunConfig, rules
+from vpdr.client import Client, Model, Samples, Shard
+from vpdr.config import BenchmarkSection, RunConfig, resolve, rules
 from vpdr.data import BENCHMARK_SPECS, quickstart
 from vpdr.data.images import ImageInputs
 from vpdr.data.spec import BenchmarkSpec
 from vpdr.encoder import personal, zoo
 from vpdr.encoder.backbone import Backbone, FeatureInputs, cached_pooled_features
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
-from vpdr.mechanisms import base, split_budget_with_training
-from vpdr.privacy import Adjacency, Ledger, NoiseOrigin
-from vpdr.prototypes import SUMMARISERS, ClassMeans, summarisers
 from vpdr.rng import Streams
 from vpdr.types import Float, Inputs, ProgressCallback, Prototypes, Tensor, no_progress
 from vpdr.validation import InvalidInput, check_known
@@ -57,53 +54,42 @@ def load_clients(
     With `positions` only these clients are loaded, as by a node that has the data of one silo: the position
     of each among all clients decides its architecture. `own_backbone` replaces that of the config.
     """
-    section = config.benchmark
-    if section.kind in rules.SYNTHETIC_BENCHMARKS and positions is None:
-        return _make_synthetic_clients(config, streams)
+    data_plan, models = resolve.data_plan(config), resolve.model_plan(config)
+    source = data_plan.source
+    if source.kind in rules.SYNTHETIC_BENCHMARKS and positions is None:
+        return _make_synthetic_clients(config, data_plan, models, streams)
+    backbones = models.backbone
+    if backbones is None:
+        raise InvalidInput(f"benchmark {source.kind} is made for all clients at once; it has no data of single clients")
 
     @cache
     def encode(spec: zoo.ModelSpec) -> tuple[data.Benchmark, personal.FrozenEncoder, Samples]:
         """The whole benchmark by one architecture; equal shapes give equal projections."""
-        model, rng = config.model, streams.generator("projection")
-        backbone = own_backbone or backbone_for(config, spec.backbone)
-        projection = personal.projection_for(
-            backbone.info, spec.projection, model.dim, rng=rng, scale=model.projection_scale
-        )
-        key = (section.kind, section.root, section.samples, tuple(section.domains), backbone.pixels)
-        keep_inputs = personal.PLACEMENTS[model.adapters] is not None
-        benchmark, features, inputs = pooled_features(FeatureKey(section, key, backbone, keep_inputs, progress))
+        backbone = own_backbone or load_backbone(backbones, source.kind, spec.backbone)
+        rng, scale = streams.generator("projection"), backbones.projection_scale
+        projection = personal.projection_for(backbone.info, spec.projection, models.dim, rng=rng, scale=scale)
+        key = (source.kind, source.root, source.samples, tuple(source.domains), backbone.pixels)
+        keep_inputs = personal.PLACEMENTS[models.adapters] is not None
+        benchmark, features, inputs = pooled_features(FeatureKey(source, key, backbone, keep_inputs, progress))
         if inputs is None and projection.trained_by_clients:
             inputs = FeatureInputs(features)
         with torch.no_grad():
             samples = Samples(projection(features), torch.from_numpy(benchmark.labels), inputs)
         return benchmark, personal.FrozenEncoder(backbone, projection), samples
 
-    benchmark = encode(model_spec_for(config, min(positions.values()) if positions else 0))[0]
-    if section.manifest:
-        split = data.read_split(Path(section.manifest).expanduser())
+    benchmark = encode(models.spec_for(min(positions.values()) if positions else 0))[0]
+    if isinstance(data_plan.split, Path):
+        split = data.read_split(data_plan.split)
         split.check(benchmark)
     else:
-        own = benchmark_loader(section.kind).split_config
-        split_config = replace(
-            own,
-            test_fraction=section.test_fraction or own.test_fraction,
-            train_fraction=section.train_fraction or own.train_fraction,
-            validation_fraction=section.validation_fraction,
-            skew=section.skew or own.skew,
-            concentration=section.concentration,
-            clients=section.clients or own.clients,
-            per_domain=section.per_domain,
-            minimum=section.minimum,
-            test=section.test,
-        )
-        split = data.split_benchmark(benchmark, split_config, streams)
+        split = data.split_benchmark(benchmark, data_plan.split, streams)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
-        check_known("client in participation.schedule", config.participation.schedule, positions)
+        check_known("client in participation.schedule", resolve.participation(config).schedule or (), positions)
     clients = {}
     for part in split.client_splits:
         if part.client in positions:
-            spec = model_spec_for(config, positions[part.client])
+            spec = models.spec_for(positions[part.client])
             _, frozen_encoder, samples = encode(spec)
             train, test, validation = (
                 samples.take(torch.from_numpy(rows)) for rows in (part.train, part.test, part.validation)
@@ -113,21 +99,22 @@ def load_clients(
     return ClientSetups(clients=clients, classes=benchmark.classes, split=split)
 
 
-def _make_synthetic_clients(config: RunConfig, streams: Streams) -> ClientSetups:
-    section = config.benchmark
-    per_class = max(1, section.samples // section.classes)
-    blobs = quickstart.make_blobs(section.clients or 4, section.classes, config.model.dim, per_class, streams)
+def _make_synthetic_clients(
+    config: RunConfig, data_plan: resolve.DataPlan, models: resolve.ModelPlan, streams: Streams
+) -> ClientSetups:
+    source, rule = data_plan.source, data_plan.split
+    per_class = max(1, source.samples // source.classes)
+    blobs = quickstart.make_blobs(source.clients, source.classes, models.dim, per_class, streams)
     clients = {}
     for position, blob in enumerate(blobs):
         name, train = f"client-{position:03d}", Samples(blob.train_x, blob.train_y)
-        if section.skew == "label":
-            rule = data.SplitConfig(skew="label", concentration=section.concentration, minimum=section.minimum)
+        if isinstance(rule, data.SplitConfig) and rule.skew == "label":
             rows = data.partition_domain(train.labels.numpy(), rule, streams.generator("skew", client=name))[0]
             train = train.take(torch.from_numpy(rows))
         shard = Shard(train, Samples(blob.test_x, blob.test_y))
-        clients[name] = ClientSetup(shard=shard, model_spec=model_spec_for(config, position))
-    check_known("client in participation.schedule", config.participation.schedule, clients)
-    return ClientSetups(clients=clients, classes=section.classes)
+        clients[name] = ClientSetup(shard=shard, model_spec=models.spec_for(position))
+    check_known("client in participation.schedule", resolve.participation(config).schedule or (), clients)
+    return ClientSetups(clients=clients, classes=source.classes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +122,6 @@ class BenchmarkLoader:
     """How one kind of benchmark is loaded and split."""
 
     load: Callable[[BenchmarkSection, int, ProgressCallback], data.Benchmark]
-    split_config: data.SplitConfig
     allow_flip: bool = False  # whether a mirrored image still belongs to its class
     pixels: int = 0  # 0: the backbone's own
 
@@ -143,11 +129,9 @@ class BenchmarkLoader:
 def benchmark_loader(kind: str) -> BenchmarkLoader:
     """The loader of an embedded benchmark or of a registered one."""
     if kind not in BENCHMARK_SPECS:
-        split_config, pixels = data.SplitConfig(test_fraction=0.25), quickstart.BACKBONE_PIXELS
-        return BenchmarkLoader(load=_load_quickstart_domains, split_config=split_config, pixels=pixels)
+        return BenchmarkLoader(load=_load_quickstart_domains, pixels=quickstart.BACKBONE_PIXELS)
     spec = BENCHMARK_SPECS[kind]
-    load = partial(_load_from_disk, spec)
-    return BenchmarkLoader(load=load, split_config=spec.split_config, allow_flip=spec.allow_flip)
+    return BenchmarkLoader(load=partial(_load_from_disk, spec), allow_flip=spec.allow_flip)
 
 
 def _load_from_disk(
@@ -173,22 +157,12 @@ def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress:
     return replace(benchmark, domains=tuple(each for each in benchmark.domains if each.name in names))
 
 
-def model_spec_for(config: RunConfig, position: int) -> zoo.ModelSpec:
-    """The architecture of the client at a position: the config's, or the next of its family."""
-    model = config.model
-    if model.family:
-        return zoo.family_model_spec(model.family, position)
-    hidden = (model.hidden,)
-    return zoo.ModelSpec(backbone=model.backbone, width=model.width, hidden=hidden, projection=model.projection)
-
-
-def backbone_for(config: RunConfig, name: str) -> Backbone:
-    """A backbone with the config's weights; those of a family lie in directories named by backbone."""
-    weights = config.model.weights
-    if config.model.family and weights and Path(weights).expanduser().is_dir():
+def load_backbone(plan: resolve.BackbonePlan, kind: str, name: str) -> Backbone:
+    """A backbone for a kind of benchmark; weights of a family lie in directories named by backbone."""
+    weights = plan.weights
+    if plan.weights_by_name and weights and Path(weights).expanduser().is_dir():
         weights = str(Path(weights).expanduser() / name)
-    pixels = config.benchmark.pixels or benchmark_loader(config.benchmark.kind).pixels
-    return _load_backbone_at(name, weights, config.run.device, pixels)
+    return _load_backbone_at(name, weights, plan.device, plan.pixels or benchmark_loader(kind).pixels)
 
 
 @lru_cache(maxsize=4)  # a family has at most four
@@ -277,15 +251,15 @@ class Server:
         Returns:
             Their names, sorted.
         """
-        section = self.config.participation
-        if section.schedule:
-            return [name for name in self.names if round in section.schedule.get(name, ())]
-        if section.fraction == 1 and section.dropout == 0:
+        rule = resolve.participation(self.config)
+        if rule.schedule:
+            return [name for name in self.names if round in rule.schedule.get(name, ())]
+        if rule.fraction == 1 and rule.dropout == 0:
             return list(self.names)
         rng, count = Streams(self.config.run.seed).generator("participation", round=round), len(self.names)
-        num_sampled = math.ceil(section.fraction * count - 1e-9)
+        num_sampled = math.ceil(rule.fraction * count - 1e-9)
         sampled = set(torch.randperm(count, generator=rng)[:num_sampled].tolist())
-        fails = torch.rand(count, generator=rng) < section.dropout
+        fails = torch.rand(count, generator=rng) < rule.dropout
         return [name for row, name in enumerate(self.names) if row in sampled and not bool(fails[row])]
 
     def aggregate(
@@ -385,7 +359,7 @@ def build(
         framework=factory.framework,
         names=tuple(names),
         classes=setups.classes,
-        weights=weights[config.weights.kind].float(),
+        weights=weights[resolve.client_weights(config)].float(),
     )
     return Federation(
         config=config,
@@ -417,12 +391,12 @@ class ClientFactory:
 
     def __init__(self, config: RunConfig, classes: int) -> None:
         self.config, self.classes, self.streams = config, classes, Streams(config.run.seed)
-        self.framework = rules.make_framework(config, config.framework.kind)
-        self.release_config = make_release_config(config, self.framework, classes, self.streams)
+        self.framework = resolve.make_framework(config)
+        self.release_config = resolve.make_release_config(config, self.framework, classes, self.streams)
 
     def make_client(self, name: str, setup: ClientSetup) -> Client:
         """A client before its first round; equal shapes of models start from equal parameters."""
-        train, model, spec, streams = self.config.train, self.config.model, setup.model_spec, self.streams
+        model, spec, streams = resolve.model_plan(self.config), setup.model_spec, self.streams
         adapter = personal.AdapterConfig(adapters=model.adapters, width=spec.width, dropout=model.dropout)
         encoder = personal.make_encoder(adapter, model.dim, setup.frozen_encoder, rng=streams.generator("adapter"))
         rng = streams.generator("head")
@@ -434,51 +408,7 @@ class ClientFactory:
             framework=self.framework,
             release_config=self.release_config,
             regulariser_config=rules.make_regulariser(self.config),
-            ledger=make_ledger(self.config, name),
-            train_config=TrainConfig(
-                classes=self.classes,
-                epochs=train.epochs,
-                batch_size=train.batch,
-                lr=train.lr,
-                weight_decay=train.weight_decay,
-            ),
+            ledger=resolve.make_ledger(self.config, name),
+            train_config=resolve.train_config(self.config, self.classes),
             streams=streams,
         )
-
-
-def make_release_config(config: RunConfig, framework: Framework[Any], classes: int, streams: Streams) -> ReleaseConfig:
-    """How every client of the config releases, and trains its encoder if that is private."""
-    summariser, kind = framework.summariser, config.release.summariser
-    if kind != "framework" or isinstance(summariser, ClassMeans):  # release.min_count applies to a framework's means
-        summariser_config = summarisers.SummariserConfig(classes=classes, min_count=config.release.min_count)
-        summariser = SUMMARISERS["means" if kind == "framework" else kind].from_config(summariser_config)
-    mechanism, dpsgd_config = rules.make_mechanism(config, config.mechanism.kind, classes, streams), None
-    if config.train.is_private:
-        mechanism, dpsgd_config = split_budget_with_training(
-            mechanism,
-            releases=config.releases,
-            rounds=config.run.rounds,
-            steps_per_round=config.train.epochs,
-            training_share=config.train.private_share,
-            clip_norm=config.train.gradient_clip,
-            expected_batch_size=rules.public_batch_size(config, classes),
-        )
-    return ReleaseConfig(
-        mechanism=mechanism,
-        summariser=summariser,
-        encoder_kind=rules.release_encoder(config),
-        max_releases=config.releases,
-        clip_norm=config.mechanism.clip_norm,
-        make_noise=base.ReleaseNoise(None if config.release.noise == NoiseOrigin.SYSTEM else streams),
-        dpsgd_config=dpsgd_config,
-    )
-
-
-def make_ledger(config: RunConfig, client: str) -> Ledger:
-    """The empty ledger of a client."""
-    return Ledger(
-        client=client,
-        budget=rules.ledger_budget(config),
-        accountant=config.budget.accountant,
-        adjacency=Adjacency(config.budget.adjacency),
-    )

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard, evaluate_client
-from vpdr.config import BenchmarkSection, RunConfig
+from vpdr.config import BenchmarkSection, RunConfig, resolve
 from vpdr.encoder import zoo
 from vpdr.federation import builder, rounds
 from vpdr.flower import messages, owner
@@ -266,7 +266,7 @@ def load_local_client(policy: owner.Policy, config: RunConfig) -> tuple[builder.
     data = policy.data
     if data.features:
         shard = _load_feature_file(Path(data.features), data.classes, config.model.dim)
-        spec = builder.model_spec_for(config, max(data.place, 0))
+        spec = resolve.model_plan(config).spec_for(max(data.place, 0))
         return builder.ClientSetup(shard=shard, model_spec=spec), data.classes
     if not data.benchmark:
         raise owner.Refusal(

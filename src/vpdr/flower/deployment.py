@@ -257,7 +257,7 @@ def write_app(directory: Path, config: RunConfig) -> list[Path]:
     source = resources.files("vpdr.flower.template")
     content = {target: (source / name).read_bytes() for name, target in TEMPLATE_FILES.items()}
     content["vpdr_app/__init__.py"] = b'"""A vpdr run as a Flower app."""\n'
-    content["vpdr_app/plan.toml"] = dump_toml(config.to_dict()).encode()
+    content["vpdr_app/plan.toml"] = dump_toml(config.to_plan()).encode()
     try:
         (directory / "vpdr_app").mkdir(parents=True)
     except OSError as error:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vpdr.client import sanitize
-from vpdr.config import RunConfig, rules
-from vpdr.federation import make_release_config
+from vpdr.config import RunConfig, resolve, rules
 from vpdr.flower import client_app, owner
 from vpdr.mechanisms import ReleaseContext, base
 from vpdr.privacy import ChargePurpose, EncoderKind
@@ -84,7 +83,7 @@ class PrototypePrivacyMod:
     def make_config(self, policy: owner.Policy) -> RunConfig:
         """The run configuration of the mod under this policy, for `check_config_against_policy` to check."""
         encoder = EncoderKind(policy.data.encoder)
-        config = RunConfig.from_dict(
+        config = RunConfig.from_tables(
             {
                 "run": {"rounds": self.rounds},
                 "model": {"dim": self.dim},
@@ -128,9 +127,7 @@ class PrototypePrivacyMod:
         self, store: owner.NodeStore, policy: owner.Policy, config: RunConfig, features: Features, run: str
     ) -> Prototypes:
         """One release, charged to the owner's ledger."""
-        release_config = make_release_config(
-            config, rules.make_framework(config, config.framework.kind), self.classes, Streams(0)
-        )
+        release_config = resolve.make_release_config(config, resolve.make_framework(config), self.classes, Streams(0))
         mechanism = release_config.mechanism
         with store.lock():
             ledger = store.ledger(policy)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vpdr.config import ExperimentOptions, RunConfig, load_experiment, renames, rules
+from vpdr.config import ExperimentOptions, RunConfig, load_experiment, renames, resolve
 from vpdr.federation import builder
 from vpdr.flower import messages, owner
 from vpdr.io import from_json, json_bytes, write_atomically
@@ -88,9 +88,9 @@ def server_app(config_file: Path) -> "ServerApp":
     return app
 
 
-def load_single_config(source: str, settings: tuple[str, ...] = ()) -> RunConfig:
-    """The configuration of a preset or file that describes one run with one seed."""
-    experiment = load_experiment(source, ExperimentOptions(settings=settings))
+def load_single_config(source: str, settings: tuple[str, ...] = (), assumed: tuple[str, ...] = ()) -> RunConfig:
+    """The configuration of a preset or file that describes one run with one seed; `assumed` need not count."""
+    experiment = load_experiment(source, ExperimentOptions(settings=settings, assumed=assumed))
     if not experiment.is_single_run:
         raise InvalidInput(
             f"{source} compares {len(experiment.method_configs)} methods and {len(experiment.seeds)} seeds; "
@@ -294,7 +294,7 @@ class ServerLoopState:
     def ledger(self, config: RunConfig, name: str) -> Ledger:
         """The receipts that the server has of a client."""
         saved = self.ledgers.get(name)
-        return builder.make_ledger(config, name) if saved is None else Ledger.from_state_dict(saved)
+        return resolve.make_ledger(config, name) if saved is None else Ledger.from_state_dict(saved)
 
 
 _CHECKPOINT_KEYS = {  # key in the checkpoint file -> field of `ServerLoopState`
@@ -318,7 +318,7 @@ class ServerLoop:
 
     def __init__(self, config: RunConfig, pool: NodePool, state: ServerLoopState) -> None:
         self.config, self.pool, self.state = config, pool, state
-        self.framework = rules.make_framework(config, config.framework.kind)
+        self.framework = resolve.make_framework(config)
         self.weights: Float[Tensor, "m c"] | None = None
 
     @property
@@ -439,10 +439,11 @@ class ServerLoop:
 
 def _public_weights(config: RunConfig, names: Sequence[str], classes: int) -> Float[Tensor, "m c"]:
     """Public client weights: uniform, or from the sizes of a benchmark that the server can load."""
-    if config.weights.kind == "uniform" or not classes:
+    kind = resolve.client_weights(config)
+    if kind == "uniform" or not classes:
         return torch.ones(len(names), classes)
     federation = builder.build(config)
     rows = {client.id: row for row, client in enumerate(federation.clients)}
     if not set(names) <= set(rows):
-        raise InvalidInput(f"weights {config.weights.kind} need clients of the run's benchmark, got {list(names)}")
+        raise InvalidInput(f"weights {kind} need clients of the run's benchmark, got {list(names)}")
     return federation.server.weights[[rows[name] for name in names]]

@@ -79,6 +79,10 @@ class Framework(ABC, Generic[Broadcast]):
         """The same framework with releases from broadcast features; None if it broadcasts no feature map."""
         return None
 
+    def uses_weights(self, *, has_variances: bool) -> bool:
+        """Whether the broadcast depends on the public weights of clients, for uploads with or without variances."""
+        return True
+
     def feature_map(self, broadcast: Broadcast) -> FeatureMap | None:
         """The map from frozen features to those that are released; None if they are released as they are.
 

@@ -35,6 +35,9 @@ class FedPcl(base.Framework[FedPclBroadcast]):
         positive(temperature=self.temperature)
         one_of(("exclude", "global"), missing_class_rule=self.missing_class_rule)
 
+    def uses_weights(self, *, has_variances: bool) -> bool:
+        return False  # averages are unweighted
+
     def aggregate(
         self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
     ) -> tuple[FedPclBroadcast, base.FrameworkState]:

@@ -49,6 +49,9 @@ class FedPlvm(base.SinglePrototypeSet):
         if isinstance(self.summariser, FinchClusters):
             object.__setattr__(self, "summariser", FinchClusters(early_exit=self.early_exit))
 
+    def uses_weights(self, *, has_variances: bool) -> bool:
+        return has_variances  # in class averages, which only set the reliability of what is broadcast
+
     def aggregate(
         self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
     ) -> tuple[Prototypes, base.FrameworkState]:

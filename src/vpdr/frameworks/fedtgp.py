@@ -30,6 +30,9 @@ class FedTgp(base.SinglePrototypeSet):
         at_least(0, weight=self.weight, epochs=self.epochs, threshold=self.threshold)
         positive(server_lr=self.server_lr, batch=self.batch)
 
+    def uses_weights(self, *, has_variances: bool) -> bool:
+        return has_variances  # in class averages, which only set the reliability of what is broadcast
+
     def init_state(self, context: base.ServerContext) -> base.FrameworkState:
         """A random generator, and no uploaded class."""
         rng = context.streams.generator("fedtgp/start")

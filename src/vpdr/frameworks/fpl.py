@@ -36,6 +36,9 @@ class Fpl(base.Framework[FplBroadcast]):
         positive(temperature=self.temperature)
         at_least(0, contrast_weight=self.contrast_weight, pull_weight=self.pull_weight)
 
+    def uses_weights(self, *, has_variances: bool) -> bool:
+        return has_variances  # in class averages, which only set the reliability of what is broadcast
+
     def aggregate(
         self, uploads: Sequence[Prototypes], state: base.FrameworkState, context: base.ServerContext
     ) -> tuple[FplBroadcast, base.FrameworkState]:

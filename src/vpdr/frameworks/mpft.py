@@ -76,6 +76,9 @@ class Mpft(base.Framework[MpftBroadcast]):
             return None
         return partial(apply_adapter, broadcast.parameters)
 
+    def uses_weights(self, *, has_variances: bool) -> bool:
+        return has_variances  # in class averages, which only set the reliability of what is broadcast
+
     def init_state(self, context: base.ServerContext) -> base.FrameworkState:
         """An adapter that is the identity, a random head, and a fresh optimiser."""
         rng = context.streams.generator("mpft/start")

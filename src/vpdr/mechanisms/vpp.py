@@ -421,7 +421,9 @@ class Vpp(base.GaussianMechanism):
     @classmethod
     def from_config(cls, config: base.MechanismConfig) -> Self:
         """As `Mechanism.from_config`; options `keep`, `cap`, `share` and `selection`."""
-        settings = {name: config.options[name] for name in SelectionConfig.__slots__ if name in config.options}
+        pays = config.options.get("selection", SelectionConfig().selection) in _NOISY
+        names = [name for name in SelectionConfig.__slots__ if name in config.options and (pays or name != "share")]
+        settings = {name: config.options[name] for name in names}  # an option without effect is not read
         return cls.calibrated(
             config.budget,
             config.releases,

@@ -179,9 +179,10 @@ def run_page(record: RunRecord, sheets: Sequence[bytes] = ()) -> str:
             }
         )
     attack_link = {"attacks": "Attacks"} if attacks else {}
+    title = f" ({record.title})" if record.title else ""
     return _render(
         title=f"{record.name}, seed {record.seed}",
-        description=f"One run of {rounds} rounds with {clients} clients: {record.privacy.sentence}.",
+        description=f"One run of {rounds} rounds with {clients} clients{title}: {record.privacy.sentence}.",
         links={"results": "Results", **attack_link, **SECTION_LINKS, "ledger": "Ledgers"},
         results=[results],
         settings={"": runs},

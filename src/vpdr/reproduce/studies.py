@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vpdr.attacks import AttackConfig, parse_attack_config
-from vpdr.config import RunConfig, load, rules
+from vpdr.config import RunConfig, effects, load, rules
 from vpdr.encoder import personal, zoo
 from vpdr.io import from_json
 from vpdr.validation import InvalidInput, check_known, deep_merge
@@ -159,7 +159,7 @@ class ReproduceOptions:
             if key in self.overrides.get(section, {}):
                 raise InvalidInput(f"--set {section}.{key} has no effect: {advice}")
         preset = _builtin("presets", "paper")
-        RunConfig.from_dict(deep_merge(preset, self.overrides))  # reports a misspelt setting at once
+        RunConfig.from_tables(deep_merge(preset, self.overrides))  # reports a misspelt setting at once
 
     @property
     def overrides(self) -> ConfigData:
@@ -298,6 +298,10 @@ def make_cells(study: Study, options: ReproduceOptions) -> list[StudyCell]:
             if same in cells:
                 cell = replace(cells[same], keys=(*cells[same].keys, key))
             cells[same] = cell
+    configs = [cell.base_config for cell in cells.values() if cell.base_config is not None]
+    if configs:  # --set changes a result, or is refused
+        changed = effects.changed_settings(options.overrides, _builtin("presets", study.preset))
+        effects.check_settings_count([(path, configs) for path in sorted(changed)])
     return list(cells.values())
 
 
@@ -331,7 +335,7 @@ def _make_cell(study: Study, options: ReproduceOptions, key: CellKey, point_sett
         family,
         method_settings,  # last: the user cannot change what defines a method
     )
-    config = RunConfig.from_dict(_drop_unused_settings(reduce(deep_merge, layers)))
+    config = RunConfig.from_tables(_drop_unused_settings(reduce(deep_merge, layers)))
     radii = options.radii_for(study) if uses_clip_norm(config) else (None,)
     return StudyCell(keys=(key,), base_config=config, radii=radii)
 
@@ -350,7 +354,7 @@ def _dataset_settings(options: ReproduceOptions, dataset: str) -> ConfigData:
 
 def _drop_unused_settings(data: ConfigData) -> ConfigData:
     """Drop settings that the config does not read, so that equal runs have equal hashes."""
-    config, sections = RunConfig.from_dict(data), {name: dict(table) for name, table in data.items()}
+    config, sections = RunConfig.from_tables(data), {name: dict(table) for name, table in data.items()}
     unused: tuple[str, ...] = ()
     if not rules.uploads_prototypes(config):
         unused = ("mechanism", "budget", "release", "weights")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import vpdr
 from tests.unit.federation.conftest import TINY, timeless
 from vpdr.cli import main
 
@@ -61,7 +62,140 @@ def test_json_is_one_object(capsys, tmp_path: Path) -> None:
     assert run("strict", "--json", "--out", str(tmp_path / "run")) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["privacy"]["level"] == "proved"
+    assert printed["privacy"]["epsilon_spent"] <= 1
     assert printed["out"] == str(tmp_path / "run")
+    assert set(printed["final"]["own"]["head"]["clients"]) == set(printed["clients"])
+    assert printed["settings"]["mechanism.kind"] == "rapp"
+    assert "mechanism.share" not in printed["settings"]  # rapp has none
+    assert "rounds" not in printed
+    assert all(Path(path).exists() for path in printed["paths"].values())
+
+
+def test_the_whole_record_as_json(capsys, tmp_path: Path) -> None:
+    assert run("paper", "--json=full", "--out", str(tmp_path / "run")) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert len(whole["rounds"]) == 3
+    assert whole.keys() == json.loads((tmp_path / "run" / "record.json").read_text()).keys() | {"out"}
+    assert run("paper", "--json=summary", "--out", str(tmp_path / "again")) == 0
+    summary = json.loads(capsys.readouterr().out)
+    shared = (summary.keys() & whole.keys()) - {"out", "wall_seconds"}
+    assert {key: summary[key] for key in shared} == {key: whole[key] for key in shared}
+    assert run("paper", "--json=all", "--out", str(tmp_path / "third")) == 2
+    assert "json must be one of summary, full, got 'all'" in capsys.readouterr().err
+
+
+def test_the_preset_paper_is_vpdr(capsys, tmp_path: Path) -> None:
+    assert run("paper", "--out", str(tmp_path / "run")) == 0
+    title = "data synthetic, framework fedproto, mechanism vpp, regulariser dcr, budget epsilon 1 and delta 1e-05"
+    assert capsys.readouterr().out.startswith(f"paper: {title}\n")
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["title"] == title
+    assert (record["plan"]["mechanism"]["kind"], record["plan"]["regulariser"]["kind"]) == ("vpp", "dcr")
+    assert title in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds"),
+    [
+        ((), ("fedproto", "vpp", "dcr")),
+        (("framework.kind=fedpcl",), ("fedpcl", "vpp", "dcr")),
+        (("mechanism.kind=igpp",), ("fedproto", "igpp", "none")),
+        (("mechanism.kind=vpp",), ("fedproto", "vpp", "none")),
+        (("regulariser.kind=dcr",), ("fedproto", "igpp", "dcr")),
+        (("framework.kind=local",), ("local", "igpp", "none")),
+    ],
+)
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+def test_a_plan_that_names_a_mechanism_or_a_regulariser_is_not_vpdr(preset, settings, kinds) -> None:
+    config = vpdr.load_config(preset, *settings)
+    assert (config.framework.kind, config.mechanism.kind, config.regulariser.kind) == kinds
+
+
+class StopAfterOne:
+    """An interrupt that comes in the first round, or after the first run."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __enter__(self) -> "StopAfterOne":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def requested(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Run the command until it is stopped, and then let others run to their end."""
+
+    def run_and_stop(*arguments: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("vpdr.cli.run.Interrupt", StopAfterOne)
+            assert run(*arguments) == 130
+
+    return run_and_stop
+
+
+def test_a_directory_is_enough_to_resume_a_run(stopped, capsys, tmp_path: Path) -> None:
+    out, whole = str(tmp_path / "run"), str(tmp_path / "whole")
+    stopped("paper", "--out", out, "--attack", "mia")
+    assert f"vpdr run --resume {out} goes on" in capsys.readouterr().err
+    assert main(["run", "--resume", out, "--set", "run.rounds=4"]) == 2
+    assert "a resumed run keeps its plan; leave out --set" in capsys.readouterr().err
+    assert main(["run", f"--resume={out}", "--quiet"]) == 0
+    assert run("paper", "--out", whole, "--attack", "mia", "--quiet") == 0
+    first, second = (json.loads((Path(path) / "record.json").read_text()) for path in (out, whole))
+    assert timeless(first) == timeless(second)
+    assert "mia" in first["attacks"]
+    assert main(["run", "--resume", out, "--json"]) == 0  # finished: the record is read
+    assert json.loads(capsys.readouterr().out)["identity"] == first["identity"]
+
+
+def test_a_directory_is_enough_to_resume_a_comparison(stopped, capsys, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    arguments = ("paper", "--methods", "local,vpdr", "--seeds", "0..1", "--jobs", "1")
+    stopped(*arguments, "--out", str(out))
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/seed-*/record.json")}
+    assert len(before) == 1
+    capsys.readouterr()
+    assert main(["run", "--resume", str(out), "--json"]) == 0
+    resumed = json.loads(capsys.readouterr().out)
+    assert len(list(out.glob("*/seed-*/record.json"))) == 4
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in before.items())
+    assert run(*arguments, "--out", str(tmp_path / "whole"), "--json") == 0
+    assert timeless(resumed["settings"]) == timeless(json.loads(capsys.readouterr().out)["settings"])
+
+
+def test_the_old_way_to_resume_works_with_a_hint(stopped, capsys, tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    stopped("paper", "--out", out)
+    capsys.readouterr()
+    assert run("paper", "--resume", "--out", out, "--quiet") == 0
+    assert f"hint: vpdr run --resume {out} is enough" in capsys.readouterr().err
+    assert (tmp_path / "run" / "record.json").exists()
+
+
+def test_resuming_what_is_no_run_is_one_line(capsys, tmp_path: Path) -> None:
+    assert main(["run", "--resume", str(tmp_path)]) == 2
+    output = capsys.readouterr().err
+    assert "holds no run that can be resumed" in output
+    assert output.count("\n") == 1
+    (tmp_path / "experiment.json").write_text("{")
+    assert main(["run", "--resume", str(tmp_path)]) == 2
+    assert "experiment.json is not whole" in capsys.readouterr().err
+
+
+def test_the_progress_of_a_run_shows_the_accuracy(capsys, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("vpdr.cli.output.SECONDS_BETWEEN_LINES", 0.0)
+    assert run("paper", "--out", str(tmp_path / "run")) == 0
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    accuracy = record["final"]["own"]["framework"]["average"]
+    assert f"rounds, accuracy {100 * accuracy:.1f} %: 3 of 3" in capsys.readouterr().err
 
 
 def test_releases_on_a_broadcast_path_are_proved(capsys, tmp_path: Path) -> None:
@@ -219,6 +353,8 @@ def test_the_version(capsys) -> None:
         (["--out", ""], "--out must name a directory"),
         (["--jobs", "-3"], "-3"),
         (["--methods", ","], "unknown method: ''"),
+        (["--attack-rounds", "1"], "--attack-rounds has no effect without --attack"),
+        (["--attack-stronger"], "--attack-stronger has no effect without --attack"),
     ],
 )
 def test_odd_options_are_refused(capsys, arguments, words) -> None:

@@ -135,9 +135,12 @@ def test_mistakes_are_reported_in_one_line(settings, words) -> None:
 
 
 def test_a_framework_option_reaches_its_framework_only() -> None:
-    config = config_of("paper", "framework.fedpcl.temperature=0.5")
-    assert config.framework.kind == "fedproto"
+    config = config_of("paper", "framework.kind=fedpcl", "framework.fedpcl.temperature=0.5")
     assert config.framework.options == {"fedpcl": {"temperature": 0.5}}
+    with pytest.raises(
+        InvalidInput, match=r"framework\.fedpcl\.temperature has no effect with framework\.kind=fedproto"
+    ):
+        config_of("paper", "framework.fedpcl.temperature=0.5")
 
 
 def test_a_method_keeps_its_own_settings() -> None:

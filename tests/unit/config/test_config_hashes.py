@@ -9,7 +9,8 @@ from vpdr.config.load import ExperimentOptions
 from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig
 from vpdr.validation import InvalidInput
 
-PRESETS = {"paper": "7d56544bd772cb50", "authors": "478202ea61487323", "strict": "6c7316e39a1a6a43"}
+PRESETS = {"paper": "1ddd3d079ad1b0a5", "authors": "974f208ecfe63163", "strict": "6c7316e39a1a6a43"}
+BASELINES = {"paper": "7d56544bd772cb50", "authors": "478202ea61487323"}  # IGPP: what the presets ran in version 0.1
 QUICKSTART = {
     ("domains", "local"): "0b89a3489ea8487f",
     ("domains", "none"): "de4c13a261501f94",
@@ -61,6 +62,11 @@ def test_presets_keep_their_hash(name) -> None:
     assert config_of(source=name).config_hash == PRESETS[name]
 
 
+@pytest.mark.parametrize("name", BASELINES)
+def test_the_baseline_keeps_the_hash_that_the_preset_had(name) -> None:
+    assert config_of("mechanism.kind=igpp", source=name).config_hash == BASELINES[name]
+
+
 def test_every_method_of_quickstart_keeps_its_hash() -> None:
     methods = load_experiment("quickstart").method_configs
     assert {(each.scenario, each.method): each.config.config_hash for each in methods} == QUICKSTART
@@ -69,7 +75,8 @@ def test_every_method_of_quickstart_keeps_its_hash() -> None:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_options_of_frameworks_keep_their_hash(framework) -> None:
     expected, settings = FRAMEWORKS[framework]
-    config = config_of(f"framework.kind={framework}", *settings)
+    method = () if any(each.startswith("mechanism.kind") for each in settings) else ("mechanism.kind=igpp",)
+    config = config_of(f"framework.kind={framework}", *method, *settings)
     assert config.config_hash == expected
     assert RunConfig.from_dict(config.to_dict()).config_hash == expected
 
@@ -136,7 +143,7 @@ class WithOwnOption:
 def test_options_of_a_plugin_are_a_table_of_its_name(request) -> None:
     MECHANISMS.register("plugged", WithOwnOption)
     request.addfinalizer(lambda: MECHANISMS.unregister("plugged"))
-    config = config_of("mechanism.plugged.own=3")
+    config = config_of("mechanism.kind=plugged", "mechanism.plugged.own=3")
     assert config.mechanism.options == {"plugged": {"own": 3}}
     assert config.to_dict()["mechanism"]["plugged"] == {"own": 3}
     assert RunConfig.from_dict(config.to_dict()) == config
@@ -149,7 +156,7 @@ def test_options_of_a_plugin_are_a_table_of_its_name(request) -> None:
 
 
 def test_old_names_of_framework_options_are_read_with_a_hint(caplog) -> None:
-    old = config_of("framework.fedpcl.sharpness=0.5", "framework.fedpcl.absent=global")
+    old = config_of("framework.kind=fedpcl", "framework.fedpcl.sharpness=0.5", "framework.fedpcl.absent=global")
     assert [message.split(";")[0] for message in caplog.messages] == [
         "framework.fedpcl.sharpness is now framework.fedpcl.temperature",
         "framework.fedpcl.absent is now framework.fedpcl.missing_class_rule",

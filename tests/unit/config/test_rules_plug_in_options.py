@@ -92,10 +92,14 @@ def test_options_that_are_read_are_accepted() -> None:
 
 
 def test_annotations_may_be_strings_or_of_any_type() -> None:
-    config = config_of("framework.mine.extra=3", "framework.mine.push=2", "framework.mine.limit=4")
+    config = config_of(
+        "framework.kind=mine", "framework.mine.extra=3", "framework.mine.push=2", "framework.mine.limit=4"
+    )
     assert config.framework.options == {"mine": {"extra": 3, "push": 2.0, "limit": 4}}
     assert type(config.framework.options["mine"]["push"]) is float
-    assert config_of("regulariser.mine.strength=1").regulariser.options == {"mine": {"strength": 1.0}}
+    assert config_of("regulariser.kind=mine", "regulariser.mine.strength=1").regulariser.options == {
+        "mine": {"strength": 1.0}
+    }
 
 
 @pytest.mark.parametrize(

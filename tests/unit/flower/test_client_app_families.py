@@ -19,7 +19,11 @@ FAMILY = ("model.family=LiteC4", "benchmark.kind=quickstart", "benchmark.samples
 
 def make_config(*settings: str) -> RunConfig:
     settings = (*FAMILY, "train.epochs=1", "train.batch=16", "model.dim=12", *settings)
-    return load_experiment("paper", ExperimentOptions(settings=settings)).method_configs[0].config
+    return (
+        load_experiment("paper", ExperimentOptions(settings=("mechanism.kind=igpp", *settings)))
+        .method_configs[0]
+        .config
+    )
 
 
 def make_silo(tmp_path: Path, place: str) -> NodeStore:

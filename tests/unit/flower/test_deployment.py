@@ -100,7 +100,7 @@ def test_a_simulation_by_command_equals_vpdr_run(tmp_path: Path, capsys) -> None
     out, settings = tmp_path / "flower", [*SETTINGS, "--set", "run.rounds=1", "--set", "run.name=x"]
     assert main(["flower", "simulate", "--out", str(out), "--json", *settings]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert main(["run", "paper", "--out", str(tmp_path / "run"), "--json", *settings]) == 0
+    assert main(["run", "paper", "--out", str(tmp_path / "run"), "--json=full", *settings]) == 0
     expected = json.loads(capsys.readouterr().out)
     assert result.pop("exchange")["engine"] == "flower"
     for record in (result, expected):

@@ -18,7 +18,11 @@ TOPICS = ("war and peace talks", "the cup final", "shares fell on friday", "a ne
 
 
 def make_config(*settings: str) -> RunConfig:
-    return load_experiment("paper", ExperimentOptions(settings=(*SMALL, *settings))).method_configs[0].config
+    return (
+        load_experiment("paper", ExperimentOptions(settings=("mechanism.kind=igpp", *SMALL, *settings)))
+        .method_configs[0]
+        .config
+    )
 
 
 def check_equal_records(config: RunConfig, tmp_path: Path) -> None:

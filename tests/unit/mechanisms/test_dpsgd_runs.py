@@ -28,6 +28,7 @@ REFUSALS = [
     ("train.privacy=dp", "privacy must be one of none, dpsgd"),
     ("benchmark.kind=quickstart model.adapters=blocks", "model.adapters=last"),
     ("benchmark.kind=quickstart model.projection=train", "frozen projection"),
+    ("benchmark.kind=quickstart model.family=Lite3", "frozen projection"),
 ]
 
 
@@ -68,6 +69,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, done) -> None:
 def test_the_command_line_reports_the_level_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = [
         *(*TINY, *PRIVATE),
+        "mechanism.kind=igpp",
         "budget.adjacency=replace-one",
         "release.summariser=sums",
         "budget.require=proved",

@@ -15,9 +15,6 @@ SMALL = (
     "model.hidden=8",
     "run.rounds=2",
     "train.batch=16",
-    "framework.fedtgp.epochs=1",
-    "framework.mpft.epochs=1",
-    "framework.mpft.hidden=8",
 )
 SMALL_OPTIONS = [part for setting in SMALL for part in ("--set", setting)]
 DOMAINS = ("amazon", "caltech", "dslr", "webcam")

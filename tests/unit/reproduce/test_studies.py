@@ -133,3 +133,10 @@ def test_invalid_options_are_rejected_before_anything_runs(options, message: str
 def test_an_unknown_id_gives_a_suggestion() -> None:
     with pytest.raises(InvalidInput, match="did you mean 'ablation'"):
         load_study("ablaton")
+
+
+def test_a_setting_that_no_run_of_the_study_reads_is_refused() -> None:
+    options = ReproduceOptions(smoke=True, settings=("framework.mpft.epochs=1",))
+    assert make_cells(load_study("table1"), options)
+    with pytest.raises(InvalidInput, match=r"framework\.mpft\.epochs has no effect with framework\.kind=fedproto"):
+        make_cells(load_study("fig-budget"), options)
