@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from vpdr.mechanisms import MECHANISMS, Igpp, NoPrivacy, Rapp, ReleaseProjection, SelectionConfig, Vpp
 from vpdr.mechanisms.base import ReleaseContext, SeededNoise, SystemNoise
-from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, GuaranteeLevel, Ledger, LedgerFile, Receipt
+from vpdr.privacy import Adjacency, Budget, EncoderKind, GuaranteeLevel, Receipt
+from vpdr.privacy.ledger import BudgetExceeded, Charge, Ledger, LedgerFile
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
 from vpdr.registry import Registry
-from vpdr.types import Prototypes, Release
+from vpdr.types import ChargeRequired, Prototypes, Release
 from vpdr.validation import InvalidInput, VpdrError
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ __all__ = [
     "Registry",
     "VpdrError",
 ]
-__all__ += ["Adjacency", "Budget", "BudgetExceeded", "EncoderKind", "GuaranteeLevel", "Ledger", "LedgerFile", "Receipt"]
+__all__ += ["Adjacency", "Budget", "BudgetExceeded", "EncoderKind", "GuaranteeLevel"]
+__all__ += ["Charge", "ChargeRequired", "Ledger", "LedgerFile", "Receipt"]
 __all__ += ["ClassMeans", "ClassSums", "Dcr", "FinchClusters", "KMeansClusters"]
 __all__ += ["Igpp", "NoPrivacy", "Rapp", "ReleaseProjection", "SelectionConfig", "Vpp"]
 __all__ += ["Prototypes", "Release", "ReleaseContext", "SeededNoise", "SystemNoise"]

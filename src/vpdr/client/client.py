@@ -296,7 +296,7 @@ class Client:
         mechanism, context = self.release_config.mechanism, self._release_context(round)
         receipt = mechanism.receipt_for(context)
         try:
-            self.ledger.charge(receipt, round=round)
+            charge = self.ledger.charge(receipt, round=round)
         except BudgetExceeded:
             if self.last_upload is None:
                 raise
@@ -304,8 +304,7 @@ class Client:
         train = self.shard.train
         features = Features(self.released_features(train), train.labels)  # line 4
         release = mechanism.release(features.vectors, features.labels, context)  # lines 5-10
-        prototypes = release.if_charged(receipt)
-        self.last_upload = replace(prototypes, in_broadcast_space=self.feature_map is not None)
+        self.last_upload = replace(release.open(charge), in_broadcast_space=self.feature_map is not None)
         self.mechanism_state = release.state
         error = relative_error(self.last_upload, features)
         self.release_diagnostics = {**release.diagnostics, "relative_error": error}

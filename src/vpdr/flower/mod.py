@@ -154,7 +154,7 @@ class PrototypePrivacyMod:
             values = features.vectors if context.encoder.is_fixed else torch.zeros_like(features.vectors)
             base.validate_features(values, features.labels, context)
             receipt = mechanism.receipt_for(context)
-            ledger.charge(receipt, round=round)  # before the values are read: an error could depend on them
+            charge = ledger.charge(receipt, round=round)  # before the values are read: an error could depend on them
             vectors = sanitize(features.vectors)
             if count := int((vectors != features.vectors).any(dim=1).sum()):
                 client_app.log_to_owner(
@@ -163,6 +163,6 @@ class PrototypePrivacyMod:
                     "which were replaced; check the app and what it received",
                 )
             release = mechanism.release(vectors, features.labels, context)
-            upload = release.if_charged(receipt)
+            upload = release.open(charge)
             store.save(run, {"releases": round, "memory": dict(release.state)})
             return upload

@@ -275,7 +275,7 @@ class OwnerLedger(privacy.LedgerFile):
         super().__init__(path)
         self.split_budget, self.selection_share = split_budget, selection_share  # None: not split
 
-    def charge(self, receipt: privacy.Receipt, *, round: int) -> None:
+    def charge(self, receipt: privacy.Receipt, *, round: int) -> privacy.Charge:
         """Record the release on disk, if both parts and their sum allow it; otherwise nothing is recorded."""
         if self.split_budget is not None:
             events, budget = (*self.read().events, *receipt.events), self.split_budget
@@ -286,7 +286,7 @@ class OwnerLedger(privacy.LedgerFile):
             if privacy.accountants.GdpAccountant().epsilon(gaussian, budget.delta) > budget.epsilon - reserved:
                 message = f"{self.path}: epsilon {reserved:g} of the budget is for selections only"
                 raise privacy.BudgetExceeded(message)
-        super().charge(receipt, round=round)
+        return super().charge(receipt, round=round)
 
     def older_copy_refusal(self) -> Refusal:
         """The refusal for a file that lacks recorded releases."""
@@ -303,11 +303,11 @@ class RunLedger(privacy.Ledger):
 
     owner_ledger: OwnerLedger
 
-    def charge(self, receipt: privacy.Receipt, *, round: int) -> None:
+    def charge(self, receipt: privacy.Receipt, *, round: int) -> privacy.Charge:
         """Check the budget of the run, charge the owner's ledger, then record the release."""
         self._check_budget(receipt, round)
         self.owner_ledger.charge(receipt, round=round)
-        privacy.Ledger.charge(self, receipt, round=round)
+        return privacy.Ledger.charge(self, receipt, round=round)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue a run; the owner's file must hold all of its releases."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 from vpdr.io import write_atomically, write_error
 from vpdr.privacy import guarantee
@@ -21,6 +21,71 @@ from vpdr.validation import DamagedFile, InvalidInput, VpdrError
 
 class BudgetExceeded(VpdrError, RuntimeError):
     """A charge would exceed the budget. Raised before anything is released."""
+
+
+_MADE_BY_LEDGER = object()  # only `Ledger.charge` passes it to `Charge`
+
+
+class Charge:
+    """The proof that a receipt is in a ledger; it opens one release with that receipt, once.
+
+    Made by `charge` of a ledger only, and neither copied nor pickled: a copy would open a second release.
+
+    Args:
+        receipt: what was charged.
+        round: the round of the charge.
+
+    Guarantee: a charge is used at most once, and only for its own receipt.
+
+    >>> from vpdr import Budget, Igpp, Ledger
+    >>> mechanism, ledger = Igpp.calibrated(Budget(1.0, 1e-5), 1, clip_norm=1.0), Ledger(client="a", budget=None)
+    >>> charge = ledger.charge(mechanism.receipt_for(), round=1)
+    >>> charge.round, charge.is_used
+    (1, False)
+    """
+
+    __slots__ = ("_lock", "_receipt", "_round")
+
+    def __init__(self, receipt: Receipt, round: int, *, _made_by: object = None) -> None:
+        if _made_by is not _MADE_BY_LEDGER:
+            raise TypeError("a charge is made by charge of a ledger only")
+        self._receipt, self._round = receipt, round
+        self._lock = threading.Lock()  # taken by the use and never given back, so that two threads cannot both use it
+
+    @property
+    def receipt(self) -> Receipt:
+        """What was charged."""
+        return self._receipt
+
+    @property
+    def round(self) -> int:
+        """The round of the charge."""
+        return self._round
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it has opened a release."""
+        return self._lock.locked()
+
+    def use(self, receipt: Receipt) -> None:
+        """Use the charge up for a release with this receipt.
+
+        Args:
+            receipt: that of the release.
+
+        Raises:
+            VpdrError: another receipt was charged, or the charge is used.
+        """
+        if receipt != self._receipt:
+            raise VpdrError(f"the release costs {receipt.events}, but {self._receipt.events} was paid for")
+        if not self._lock.acquire(blocking=False):
+            raise VpdrError(f"the charge of round {self._round} has already opened a release; charge the ledger again")
+
+    def __repr__(self) -> str:
+        return f"Charge(round={self._round}, receipt={self._receipt}, is_used={self.is_used})"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise VpdrError("a charge cannot be copied or pickled: it opens one release, once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +148,7 @@ class Ledger:
     ...     adjacency="replace-one", encoder="public", counts="private", basis="proved"
     ... )
     >>> ledger = Ledger(client="a", budget=Budget(1.0, 1e-5), adjacency="replace-one")
-    >>> ledger.charge(Receipt(events=(GaussianEvent(20.0),), terms=terms), round=1)
+    >>> charge = ledger.charge(Receipt(events=(GaussianEvent(20.0),), terms=terms), round=1)
     >>> round(ledger.epsilon_spent, 3), ledger.releases_left()
     (0.16, 27)
     """
@@ -100,12 +165,15 @@ class Ledger:
         get_accountant(self.accountant)
         self.adjacency = parse_enum(Adjacency, self.adjacency)
 
-    def charge(self, receipt: Receipt, *, round: int) -> None:
+    def charge(self, receipt: Receipt, *, round: int) -> Charge:
         """Record a charge, or refuse it; nothing may be released before this returns.
 
         Args:
             receipt: the privacy cost.
             round: the round of the release or of the training.
+
+        Returns:
+            The charge, which opens one release with this receipt.
 
         Raises:
             BudgetExceeded: the total would exceed the budget.
@@ -126,6 +194,7 @@ class Ledger:
                 )
             self._check_budget(receipt, round)
             self.entries.append(LedgerEntry(round, receipt))
+        return Charge(receipt, round, _made_by=_MADE_BY_LEDGER)
 
     def _check_budget(self, receipt: Receipt, round: int) -> None:
         if self.budget is None:
@@ -354,11 +423,14 @@ class LedgerFile:
         except InvalidInput as error:
             raise DamagedFile(f"{self.path} cannot be read: {error}; {refusal}") from error
 
-    def charge(self, receipt: Receipt, *, round: int) -> None:
+    def charge(self, receipt: Receipt, *, round: int) -> Charge:
         """As `Ledger.charge`, on disk.
 
         Args:
             receipt, round: as there.
+
+        Returns:
+            The charge, once it is on disk.
 
         Raises:
             BudgetExceeded, InvalidInput: as there, and InvalidInput if the file cannot be read.
@@ -366,8 +438,9 @@ class LedgerFile:
         """
         with self._lock_file():
             ledger = self.read()
-            ledger.charge(receipt, round=round)
+            charge = ledger.charge(receipt, round=round)
             self._write(ledger)
+        return charge
 
     def _write(self, ledger: Ledger) -> None:
         write_atomically(self.path, encode_ledger(ledger), mode=0o600)
@@ -396,11 +469,12 @@ class FileBackedLedger(Ledger):
 
     path: Path
 
-    def charge(self, receipt: Receipt, *, round: int) -> None:
+    def charge(self, receipt: Receipt, *, round: int) -> Charge:
         """Charge the file, then read the entries back."""
         file = LedgerFile(self.path)
-        file.charge(receipt, round=round)
+        charge = file.charge(receipt, round=round)
         self.entries = file.read().entries
+        return charge
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Check a checkpoint against the file; the entries of the file stay."""
