@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from vpdr.mechanisms import MECHANISMS, Igpp, NoPrivacy, Rapp, ReleaseProjection, SelectionConfig, Vpp
 from vpdr.mechanisms.base import ReleaseContext, SeededNoise, SystemNoise
 from vpdr.privacy import Adjacency, Budget, EncoderKind, GuaranteeLevel, Receipt
-from vpdr.privacy.ledger import BudgetExceeded, Charge, Ledger, LedgerFile
+from vpdr.privacy.ledger import BudgetExceeded, Charge, Ledger
+from vpdr.privacy.ledger_file import LedgerFile
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
 from vpdr.registry import Registry
 from vpdr.types import ChargeRequired, Prototypes, Release

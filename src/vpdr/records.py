@@ -18,7 +18,7 @@ from vpdr import io
 from vpdr.config import RunConfig, renames, rules
 from vpdr.data.benchmark import Split, write_split
 from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants, guarantee
-from vpdr.privacy.ledger import FileBackedLedger, encode_ledger
+from vpdr.privacy.ledger_file import FileBackedLedger, encode_ledger
 from vpdr.types import Int, Prototypes
 from vpdr.validation import DamagedFile, InvalidInput
 

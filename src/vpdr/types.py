@@ -119,6 +119,7 @@ class Release:
         receipt: the privacy cost, and the terms of the guarantee.
         diagnostics: computed from clean prototypes. Private, also after the charge.
         state: what the mechanism needs at the client's next release. May be private, also after the charge.
+        mechanism: what a ledger file names as the mechanism.
 
     Guarantee: the prototypes depend on the features only through the events of the receipt, and one charge
     opens one release.
@@ -143,7 +144,7 @@ class Release:
     (2, 2)
     """
 
-    __slots__ = ("_is_open", "_lock", "_read", "_receipt")
+    __slots__ = ("_is_open", "_lock", "_read", "_receipt", "mechanism")
     _read: Callable[[], tuple[Prototypes, MechanismState, Mapping[str, float]]]
 
     def __init__(
@@ -152,10 +153,11 @@ class Release:
         receipt: Receipt,
         diagnostics: Mapping[str, float] | None = None,
         state: MechanismState | None = None,
+        mechanism: str = "",
     ) -> None:
         contents = prototypes, state or {}, diagnostics or {}
         self._read = lambda: contents  # inside a function, so that no attribute holds a value
-        self._receipt, self._is_open = receipt, False
+        self._receipt, self._is_open, self.mechanism = receipt, False, mechanism
         self._lock = threading.Lock()
 
     @property
@@ -202,7 +204,7 @@ class Release:
         """
         with self._lock:
             self._check_not_charged()
-            return self._open(ledger.charge(self._receipt, round=round))
+            return self._open(ledger.charge(self._receipt, round=round, mechanism=self.mechanism))
 
     def open(self, charge: Charge) -> Prototypes:
         """Open the release by a charge that was made before the data were read.
@@ -241,7 +243,7 @@ class Release:
             The release, with the same receipt, state and diagnostics.
         """
         prototypes, state, diagnostics = self._read()
-        return type(self)(function(prototypes), self._receipt, diagnostics, state)
+        return type(self)(function(prototypes), self._receipt, diagnostics, state, self.mechanism)
 
     def __repr__(self) -> str:
         return f"Release({'charged' if self._is_open else 'sealed'}, receipt={self._receipt})"

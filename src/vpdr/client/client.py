@@ -296,7 +296,7 @@ class Client:
         mechanism, context = self.release_config.mechanism, self._release_context(round)
         receipt = mechanism.receipt_for(context)
         try:
-            charge = self.ledger.charge(receipt, round=round)
+            charge = self.ledger.charge(receipt, round=round, mechanism=type(mechanism).__name__)
         except BudgetExceeded:
             if self.last_upload is None:
                 raise

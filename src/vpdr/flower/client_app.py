@@ -172,8 +172,8 @@ def _run_round(
         setup, classes = load_local_client(policy, request.config)
         factory = _client_factory(json.dumps(with_local_paths(policy, request.config).to_dict()), classes)
         client = factory.make_client(policy.name, setup)
-        header, entries = client.ledger.header, list(client.ledger.entries)
-        client.ledger = owner.RunLedger(**header, entries=entries, owner_ledger=store.ledger(policy))
+        owner_ledger = store.ledger(policy, request.run)
+        client.ledger = owner.RunLedger(**client.ledger.header, owner_ledger=owner_ledger)
         if saved is not None:
             client.load_state_dict(saved["client"])
         return client
@@ -229,7 +229,7 @@ def finetune_or_restore(
     except Exception as error:  # noqa: BLE001 - it may depend on samples
         log(f"round {round}: fine-tuning failed: {type(error).__name__}: {error}")
     restored = reload_client()
-    restored.ledger.entries = list(client.ledger.entries)  # training is charged before it starts
+    restored.ledger.entries = client.ledger.entries  # training is charged before it starts
     restored.last_broadcast = broadcast  # public; later releases may use it
     if restored.dpsgd_trainer and client.dpsgd_trainer:
         # An encoder keeps the DP-SGD steps it has taken, which are private outputs. Undoing them because of a

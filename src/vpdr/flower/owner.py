@@ -1,6 +1,5 @@
 """What a data owner keeps on its machine: the policy, the ledger of the dataset, saved runs and logs."""
 
-import fcntl
 import hashlib
 import io
 import json
@@ -12,7 +11,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +24,15 @@ from vpdr.config import RunConfig, rules
 from vpdr.data.benchmark import write_split
 from vpdr.encoder.zoo import model_families, weights_for_policy
 from vpdr.federation import load_clients
-from vpdr.io import dump_toml, json_safe, read_with_digest, write_atomically, write_error, write_with_digest
+from vpdr.io import (
+    dump_toml,
+    exclusive_lock,
+    json_safe,
+    read_with_digest,
+    write_atomically,
+    write_error,
+    write_with_digest,
+)
 from vpdr.mechanisms import MECHANISMS, NoiseAllocation
 from vpdr.privacy import Adjacency, Budget, GuaranteeLevel
 from vpdr.rng import Streams
@@ -271,11 +278,13 @@ class OwnerLedger(privacy.LedgerFile):
     releases: a Gaussian privacy filter covers one part, and the pure part adds at most its own ε.
     """
 
-    def __init__(self, path: Path, split_budget: Budget | None = None, selection_share: float = 0.0) -> None:
-        super().__init__(path)
+    def __init__(
+        self, path: Path, split_budget: Budget | None = None, selection_share: float = 0.0, *, run: str = ""
+    ) -> None:
+        super().__init__(path, run=run)
         self.split_budget, self.selection_share = split_budget, selection_share  # None: not split
 
-    def charge(self, receipt: privacy.Receipt, *, round: int) -> privacy.Charge:
+    def charge(self, receipt: privacy.Receipt, *, round: int, mechanism: str = "") -> privacy.Charge:
         """Record the release on disk, if both parts and their sum allow it; otherwise nothing is recorded."""
         if self.split_budget is not None:
             events, budget = (*self.read().events, *receipt.events), self.split_budget
@@ -286,7 +295,7 @@ class OwnerLedger(privacy.LedgerFile):
             if privacy.accountants.GdpAccountant().epsilon(gaussian, budget.delta) > budget.epsilon - reserved:
                 message = f"{self.path}: epsilon {reserved:g} of the budget is for selections only"
                 raise privacy.BudgetExceeded(message)
-        return super().charge(receipt, round=round)
+        return super().charge(receipt, round=round, mechanism=mechanism)
 
     def older_copy_refusal(self) -> Refusal:
         """The refusal for a file that lacks recorded releases."""
@@ -303,16 +312,17 @@ class RunLedger(privacy.Ledger):
 
     owner_ledger: OwnerLedger
 
-    def charge(self, receipt: privacy.Receipt, *, round: int) -> privacy.Charge:
+    def charge(self, receipt: privacy.Receipt, *, round: int, mechanism: str = "") -> privacy.Charge:
         """Check the budget of the run, charge the owner's ledger, then record the release."""
-        self._check_budget(receipt, round)
-        self.owner_ledger.charge(receipt, round=round)
+        self.check_charge(receipt, round=round)
+        self.owner_ledger.charge(receipt, round=round, mechanism=mechanism)
         return privacy.Ledger.charge(self, receipt, round=round)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue a run; the owner's file must hold all of its releases."""
         privacy.Ledger.load_state_dict(self, state)
-        if Counter(self.entries) - Counter(self.owner_ledger.read().entries):
+        made, stored = (Counter(entry.content for entry in each.entries) for each in (self, self.owner_ledger.read()))
+        if made - stored:
             raise self.owner_ledger.older_copy_refusal()
 
 
@@ -341,20 +351,20 @@ class NodeStore:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the directory for one request; a second process is refused at once."""
-        try:
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise write_error(self.path, error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ExitStack() as held:
+            try:
+                held.enter_context(exclusive_lock(self.path / "lock", blocking=False))
+            except BlockingIOError as error:
+                raise Refusal(RefusalCode.BUSY, "another process is working for this client") from error
+            except OSError as error:
+                raise write_error(self.path, error) from error
             yield
-        except BlockingIOError as error:
-            raise Refusal(RefusalCode.BUSY, "another process is working for this client") from error
-        finally:
-            os.close(descriptor)
 
-    def ledger(self, policy: Policy) -> OwnerLedger:
-        """The ledger of the dataset, created once, before any other file here; it keeps its first budget."""
+    def ledger(self, policy: Policy, run: str = "") -> OwnerLedger:
+        """The ledger of the dataset, created once, before any other file here; entries name the run.
+
+        It keeps its budget until the owner changes it, in the policy and with `vpdr ledger amend`.
+        """
         file, budget = self.path / "ledger.json", policy.budget
         used = (self.path / "dataset.json").exists() or any((self.path / "runs").glob("*.pt"))
         if used and not file.exists():
@@ -365,7 +375,7 @@ class NodeStore:
         adjacency = Adjacency(budget.adjacency)
         ledger = privacy.Ledger(client=policy.name, budget=limit, accountant=budget.accountant, adjacency=adjacency)
         privacy.LedgerFile.open_or_create(file, ledger)
-        return OwnerLedger(file, limit if budget.is_split else None, budget.selection)
+        return OwnerLedger(file, limit if budget.is_split else None, budget.selection, run=run)
 
     def bind_dataset(self, fingerprint: bytes) -> None:
         """Bind the directory to a dataset at first use; other data are refused afterwards."""

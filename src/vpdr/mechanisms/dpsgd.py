@@ -177,7 +177,7 @@ class DpSgdTrainer:
         if ledger.training_steps + len(receipt.events) > self.config.total_steps:
             return False
         try:
-            ledger.charge(receipt, round=round)
+            ledger.charge(receipt, round=round, mechanism="DpSgd")
         except privacy.BudgetExceeded:
             return False
         with per_sample_gradients(self.model) as gradients:

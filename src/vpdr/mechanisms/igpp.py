@@ -51,7 +51,7 @@ class NoPrivacy:
         vectors = context.summariser.postprocess(summary.vectors, summary.sizes.double())
         diagnostics = {"sigma": 0.0, "noise_to_signal": 0.0, "energy_ratio": 0.0}
         prototypes = Prototypes(base.to_finite_float32(vectors), summary.labels)
-        return Release(prototypes, self.receipt_for(context), diagnostics)
+        return Release(prototypes, self.receipt_for(context), diagnostics, mechanism=type(self).__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,4 +154,4 @@ class Igpp(base.GaussianMechanism):
             "noise_to_signal": base.noise_to_signal(row_sums, context.summariser, noisy, coord_scale),
             "energy_ratio": 1.0,
         }
-        return Release(prototypes, self.receipt_for(context), diagnostics, state)
+        return Release(prototypes, self.receipt_for(context), diagnostics, state, type(self).__name__)

@@ -595,7 +595,7 @@ class Rapp(base.GaussianMechanism):
             "radius": math.sqrt(float(state.moment)),
             "stage": float(state.stage),
         }
-        return Release(prototypes, self.receipt_for(context), diagnostics, state.to_dict())
+        return Release(prototypes, self.receipt_for(context), diagnostics, state.to_dict(), type(self).__name__)
 
     def _load_state(self, context: ReleaseContext) -> RappState:
         if context.state:

@@ -471,4 +471,4 @@ class Vpp(base.GaussianMechanism):
             "saturated": float((scores >= self.score_cap).double().mean()),
             "noise_to_signal": base.noise_to_signal(row_sums, context.summariser, noisy, coord_scale),
         }
-        return Release(prototypes, self.receipt_for(context), diagnostics, selected.state)
+        return Release(prototypes, self.receipt_for(context), diagnostics, selected.state, type(self).__name__)

@@ -187,7 +187,7 @@ def test_only_a_ledger_makes_a_charge() -> None:
 class ForgetfulLedger(Ledger):
     """A subclass that forgets to return the charge."""
 
-    def charge(self, receipt, *, round):
+    def charge(self, receipt, *, round, mechanism=""):
         super().charge(receipt, round=round)
 
 
