@@ -56,10 +56,12 @@ class BenchmarkSection:
     classes: int = 10  # synthetic data only
     test: str = "whole"  # of pooled data: all test samples, or local: in the client's own proportions
     manifest: str = ""  # file of a stored split to use again
+    assignment: str = "proportional"  # sample_hash: each sample by itself, so that no other row depends on it
 
     def __post_init__(self) -> None:
         validation.one_of(("", "domain", "label", "pooled"), skew=self.skew)
         validation.one_of(("whole", "local"), test=self.test)
+        validation.one_of(("proportional", "sample_hash"), assignment=self.assignment)
         validation.at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
         validation.at_least(1, classes=self.classes)
         validation.at_least(0, clients=self.clients, train_fraction=self.train_fraction)
@@ -241,7 +243,7 @@ TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
 }
 
 # settings that were added later: at their default they are not hashed, so that older configs keep their hash
-_DEFAULTED_LATER = (("run", "measure_every", 1),)
+_DEFAULTED_LATER = (("run", "measure_every", 1), ("benchmark", "assignment", "proportional"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

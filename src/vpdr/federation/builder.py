@@ -51,11 +51,13 @@ def load_clients(
     positions: Mapping[str, int] | None = None,
     *,
     own_backbone: Backbone | None = None,
+    split_key: bytes | None = None,
 ) -> ClientSetups:
     """Load the data and split them among the clients of the config.
 
     With `positions` only these clients are loaded, as by a node that has the data of one silo: the position
-    of each among all clients decides its architecture. `own_backbone` replaces that of the config.
+    of each among all clients decides its architecture. `own_backbone` replaces that of the config, and
+    `split_key` is the owner's, for a split sample by sample.
     """
     section = config.benchmark
     if section.kind in rules.SYNTHETIC_BENCHMARKS and positions is None:
@@ -79,6 +81,8 @@ def load_clients(
         return benchmark, personal.FrozenEncoder(backbone, projection), samples
 
     benchmark = encode(model_spec_for(config, min(positions.values()) if positions else 0))[0]
+    if config.budget.adjacency == Adjacency.REPLACE_SAME_LABEL:  # otherwise an error would reveal who lacks a class
+        benchmark.check_every_class()
     if section.manifest:
         split = data.read_split(Path(section.manifest).expanduser())
         split.check(benchmark)
@@ -95,8 +99,11 @@ def load_clients(
             per_domain=section.per_domain,
             minimum=section.minimum,
             test=section.test,
+            assignment=section.assignment,
+            # a replaced sample keeps its place, and one that is added or removed moves those of all others
+            identity="content" if config.budget.adjacency == Adjacency.ADD_REMOVE else "row",
         )
-        split = data.split_benchmark(benchmark, split_config, streams)
+        split = data.split_benchmark(benchmark, split_config, streams, key=split_key)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
         check_known("client in participation.schedule", config.participation.schedule, positions)

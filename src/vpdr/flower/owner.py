@@ -140,7 +140,8 @@ class RunPolicy:
 class DataPolicy:
     """Where the samples are: a file of features, part of a benchmark, or (neither) supplied by an app."""
 
-    features: str = ""  # an .npz of frozen features: train_x, train_y, test_x, test_y
+    features: str = ""  # an .npz of frozen features: x, y, or already split train_x, train_y, test_x, test_y
+    test_fraction: float = 0.2  # of x, y: each sample is held out by itself, with a key of the owner's
     classes: int = 0  # number of classes of the feature file; public
     place: int = -1  # position among all clients, from 0: selects the member of a model family; -1: unset
     benchmark: str = ""  # the only benchmark kind that a run may name
@@ -155,6 +156,7 @@ class DataPolicy:
         if self.features:
             validation.at_least(1, classes=self.classes)
         validation.at_least(-1, place=self.place)
+        validation.at_least_0_below_1(test_fraction=self.test_fraction)
         privacy.guarantee.declared_encoder(self.encoder)
 
 
@@ -178,7 +180,7 @@ class Policy:
 
     @property
     def needs_own_split(self) -> bool:
-        """Whether the split depends on private labels, so that it must be the owner's own file."""
+        """Whether labels are private, so that the split is the owner's: its own file, or sample by sample."""
         private_labels = self.budget.adjacency != Adjacency.REPLACE_SAME_LABEL
         return private_labels and self.data.benchmark not in {"", *rules.SYNTHETIC_BENCHMARKS}
 
@@ -240,7 +242,9 @@ def _violations(policy: Policy, config: RunConfig) -> Iterator[tuple[RefusalCode
     yield RefusalCode.ROUNDS, config.run.rounds > allow.rounds
     if policy.data.benchmark:
         yield RefusalCode.BENCHMARK, config.benchmark.kind != policy.data.benchmark
-        yield RefusalCode.DIVISION, policy.needs_own_split and not policy.data.settings.get("manifest")
+        settings = policy.data.settings
+        by_labels = settings.get("skew", "domain") != "domain" or settings.get("per_domain", 1) != 1
+        yield RefusalCode.DIVISION, policy.needs_own_split and by_labels and not settings.get("manifest")
     if not rules.uploads_prototypes(config):
         return  # nothing is released
     yield RefusalCode.MECHANISM, config.mechanism.kind not in allow.mechanisms
@@ -393,6 +397,14 @@ class NodeStore:
             raise DamagedFile(f"{file} cannot be read: {error}") from error
         if not same:
             raise Refusal(RefusalCode.OTHER_DATA, f"{self.path} belongs to another dataset; use a new directory")
+
+    def split_key(self) -> bytes:
+        """The key by which the owner's samples are split one by one; drawn with the binding to the dataset."""
+        try:
+            key = bytes.fromhex(json.loads((self.path / "dataset.json").read_bytes())["key"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedFile(f"{self.path / 'dataset.json'} cannot be read: {error}") from error
+        return hashlib.blake2b(b"split", key=key, digest_size=32).digest()
 
     def load(self, run: str) -> dict[str, Any] | None:
         """Load the state of one run; None before its first message."""
