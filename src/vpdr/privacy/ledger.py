@@ -9,8 +9,8 @@ import math
 import operator
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NoReturn, SupportsIndex
 
 from vpdr.privacy import guarantee
@@ -18,6 +18,7 @@ from vpdr.privacy.accountants import Budget, Event, event_from_dict, event_to_di
 from vpdr.privacy.guarantee import Adjacency, ChargePurpose, EncoderKind, GuaranteeLevel, Receipt, parse_enum
 from vpdr.validation import InvalidInput, VpdrError
 
+_TERMS = tuple(term.name for term in fields(guarantee.GuaranteeTerms))
 MAX_TEXT_LENGTH = 200  # of the name of a run or a mechanism, and of the reason of a change
 
 
@@ -131,6 +132,7 @@ class Amendment:
     run: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "position", check_round(self.position))
         types: dict[str, type | tuple[type, ...]] = {"epsilon": (float, int), "client": str, "format": int}
         for value in (self.old, self.new):
             if self.what not in types or not isinstance(value, types[self.what]) or isinstance(value, bool):
@@ -153,7 +155,7 @@ def _check_stamp(time: str, *texts: str) -> None:
     if not isinstance(time, str) or not re.fullmatch(r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", time):
         raise InvalidInput(f"expected a time such as 2026-03-01T12:00:00Z, got {time!r}")
     for text in texts:
-        if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not (text.isprintable()):
+        if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not text.isprintable():
             raise InvalidInput(f"expected one line of at most {MAX_TEXT_LENGTH} characters, got {str(text)[:40]!r}")
 
 
@@ -163,7 +165,7 @@ def entry_to_dict(entry: LedgerEntry) -> dict[str, Any]:
         "round": entry.round,
         "purpose": str(entry.receipt.purpose),
         "events": [event_to_dict(event) for event in entry.receipt.events],
-        "terms": {name: str(term) for name, term in asdict(entry.receipt.terms).items()},
+        "terms": {name: str(getattr(entry.receipt.terms, name)) for name in _TERMS},
     }
     return content | _nonempty(time=entry.time, run=entry.run, mechanism=entry.mechanism)
 
@@ -396,10 +398,7 @@ class Ledger:
 
         Two histories with the same digest anywhere are equal up to there.
         """
-        heads = [_digest("", self.first_header)]
-        for line in self.lines():
-            heads.append(_digest(heads[-1], line))
-        return tuple(heads)
+        return chain_digests(self.first_header, self.lines())
 
     @property
     def head(self) -> str:
@@ -487,6 +486,14 @@ class Ledger:
 
 def _select(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {name: values[name]} if name in values else {}
+
+
+def chain_digests(first_header: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The digests of `Ledger.chain`."""
+    heads = [_digest("", first_header)]
+    for line in lines:
+        heads.append(_digest(heads[-1], line))
+    return tuple(heads)
 
 
 def _digest(previous: str, content: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from vpdr.io import exclusive_lock, remove_unfinished, write_atomically, write_error
 from vpdr.privacy.guarantee import Receipt
-from vpdr.privacy.ledger import Amendment, Charge, Ledger, entry_from_dict
+from vpdr.privacy.ledger import Amendment, Charge, Ledger, chain_digests, entry_from_dict
 from vpdr.validation import DamagedFile, InvalidInput
 
 LEDGER_FORMAT, LEDGER_VERSION = "vpdr-ledger", 2
@@ -50,9 +50,9 @@ class LedgerFile:
         self._seen: tuple[str, ...] = ()  # the longest chain that this object has read or written
 
     @classmethod
-    def create(cls, path: Path, ledger: Ledger) -> "LedgerFile":
+    def create(cls, path: Path, ledger: Ledger, *, run: str = "") -> "LedgerFile":
         """Write a new ledger; an existing file is refused, never overwritten."""
-        file = cls(path)
+        file = cls(path, run=run)
         with file._lock():
             if file.path.exists():
                 raise InvalidInput(f"{path} already holds a ledger; open it, or give the new one another name")
@@ -190,7 +190,7 @@ class LedgerFile:
                 ledger = Ledger.from_state_dict(body)
             else:
                 ledger = _ledger_from_body(body)
-                is_whole = json.loads(encode_ledger(ledger)) == body  # every digest of the chain among the rest
+                is_whole = _body_of(ledger) == body  # every digest of the chain among the rest
         except InvalidInput as error:
             raise DamagedFile(f"{self.path} cannot be read: {error}; {_REFUSAL}") from error
         if not is_whole:
@@ -261,10 +261,15 @@ def open_file_ledger(ledger: Ledger, path: Path, *, run: str = "") -> FileBacked
 
 def encode_ledger(ledger: Ledger) -> bytes:
     """The ledger as the bytes of its file."""
-    heads = ledger.chain
-    lines = [{**line, "hash": head} for line, head in zip(ledger.lines(), heads[1:], strict=True)]
-    body = {"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **ledger.first_header}
-    return json.dumps({**body, "entries": lines, "head": heads[-1]}, indent=1).encode() + b"\n"
+    return json.dumps(_body_of(ledger), indent=1).encode() + b"\n"
+
+
+def _body_of(ledger: Ledger) -> dict[str, Any]:
+    """The content of the file of a ledger."""
+    header, lines = ledger.first_header, ledger.lines()
+    heads = chain_digests(header, lines)
+    entries = [{**line, "hash": head} for line, head in zip(lines, heads[1:], strict=True)]
+    return {"format": LEDGER_FORMAT, "version": LEDGER_VERSION, **header, "entries": entries, "head": heads[-1]}
 
 
 def _ledger_from_body(body: Mapping[str, Any]) -> Ledger:
