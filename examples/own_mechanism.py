@@ -1,6 +1,5 @@
 """Your own mechanism: IGPP that releases only the coordinates of a public random subset."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,9 +45,8 @@ class SubsetIgpp:
         """Zero the other coordinates, then IGPP; its noise outside of the subset is dropped."""
         mask = torch.zeros(vectors.shape[1], dtype=vectors.dtype)
         mask[list(self.coordinates)] = 1
-        release = self.igpp.release(vectors * mask, labels, context)
-        kept = Prototypes(release.prototypes.vectors * mask, release.prototypes.labels)
-        return dataclasses.replace(release, prototypes=kept)
+        release = self.igpp.release(vectors * mask, labels, context)  # sealed, as the one that is returned
+        return release.map_prototypes(lambda each: Prototypes(each.vectors * mask, each.labels))
 
 
 MECHANISMS.register("subset", SubsetIgpp)

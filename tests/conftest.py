@@ -2,7 +2,7 @@
 
 import torch
 
-from vpdr import Budget, SelectionConfig, Vpp
+from vpdr import Budget, Ledger, Release, SelectionConfig, Vpp
 from vpdr.rng import Streams
 
 torch.set_num_threads(1)  # the tensors here are small: threads would only wait for each other
@@ -28,3 +28,9 @@ def vpp(selection: str = "laplace", accountant: str = "exact", **settings: objec
         accountant=accountant,
         **settings,
     )
+
+
+def opened(release: Release) -> Release:
+    """The release, charged to a ledger without a budget."""
+    release.charge_to(Ledger(client="test", budget=None, adjacency=release.receipt.terms.adjacency), round=1)
+    return release

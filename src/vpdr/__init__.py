@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from vpdr.frameworks import FRAMEWORKS
     from vpdr.mechanisms import MECHANISMS, Igpp, NoPrivacy, Rapp, ReleaseProjection, SelectionConfig, Vpp
     from vpdr.mechanisms.base import ReleaseContext, SeededNoise, SystemNoise
-    from vpdr.privacy import Adjacency, Budget, BudgetExceeded, EncoderKind, GuaranteeLevel, Ledger, LedgerFile, Receipt
+    from vpdr.privacy import Adjacency, Budget, EncoderKind, GuaranteeLevel, Receipt
+    from vpdr.privacy.ledger import BudgetExceeded, Charge, Ledger
+    from vpdr.privacy.ledger_file import LedgerFile
     from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
     from vpdr.registry import Registry
     from vpdr.regulariser import REGULARISERS, Dcr
-    from vpdr.types import Prototypes, Release
+    from vpdr.types import ChargeRequired, Prototypes, Release
     from vpdr.validation import InvalidInput, VpdrError
 
 # Loaded when they are first used: whoever needs a mechanism on plain arrays loads no datasets and no plots, and
@@ -41,14 +43,13 @@ _LAZY = {
     "vpdr.frameworks": ("FRAMEWORKS",),
     "vpdr.mechanisms": ("MECHANISMS", "Igpp", "NoPrivacy", "Rapp", "ReleaseProjection", "SelectionConfig", "Vpp"),
     "vpdr.mechanisms.base": ("ReleaseContext", "SeededNoise", "SystemNoise"),
-    "vpdr.privacy": (
-        *("Adjacency", "Budget", "BudgetExceeded", "EncoderKind", "GuaranteeLevel"),
-        *("Ledger", "LedgerFile", "Receipt"),
-    ),
+    "vpdr.privacy": ("Adjacency", "Budget", "EncoderKind", "GuaranteeLevel", "Receipt"),
+    "vpdr.privacy.ledger": ("BudgetExceeded", "Charge", "Ledger"),
+    "vpdr.privacy.ledger_file": ("LedgerFile",),
     "vpdr.prototypes": ("SUMMARISERS", "ClassMeans", "ClassSums", "FinchClusters", "KMeansClusters"),
     "vpdr.registry": ("Registry",),
     "vpdr.regulariser": ("REGULARISERS", "Dcr"),
-    "vpdr.types": ("Prototypes", "Release"),
+    "vpdr.types": ("ChargeRequired", "Prototypes", "Release"),
     "vpdr.validation": ("InvalidInput", "VpdrError"),
 }
 
@@ -71,7 +72,8 @@ __all__ = [
     "Registry",
     "VpdrError",
 ]
-__all__ += ["Adjacency", "Budget", "BudgetExceeded", "EncoderKind", "GuaranteeLevel", "Ledger", "LedgerFile", "Receipt"]
+__all__ += ["Adjacency", "Budget", "BudgetExceeded", "EncoderKind", "GuaranteeLevel"]
+__all__ += ["Charge", "ChargeRequired", "Ledger", "LedgerFile", "Receipt"]
 __all__ += ["ClassMeans", "ClassSums", "Dcr", "FinchClusters", "KMeansClusters"]
 __all__ += ["Igpp", "NoPrivacy", "Rapp", "ReleaseProjection", "SelectionConfig", "Vpp"]
 __all__ += ["Prototypes", "Release", "ReleaseContext", "SeededNoise", "SystemNoise"]

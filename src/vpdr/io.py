@@ -1,5 +1,6 @@
 """Files: atomic writes, a cache of arrays, TOML, and JSON of dataclasses."""
 
+import fcntl
 import hashlib
 import io
 import json
@@ -20,6 +21,7 @@ from vpdr.validation import DamagedFile, InvalidInput
 
 T = TypeVar("T")
 _DIGEST_SIZE = hashlib.sha256().digest_size
+_UNFINISHED = ".part"  # the end of the name of a file that is being written
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
@@ -36,7 +38,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
 def atomic_writer(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """`write_atomically` for content that does not fit into memory: the name appears after the last byte."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{_UNFINISHED}")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
@@ -53,6 +55,40 @@ def atomic_writer(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
         raise write_error(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what writers of `path` that were killed have left; call it where no other writer can be at work."""
+    prefix = f".{path.name}."
+    for name in os.listdir(path.parent):
+        if name.startswith(prefix) and name.endswith(_UNFINISHED) and len(name) == len(prefix) + 12 + len(_UNFINISHED):
+            (path.parent / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive_lock(path: Path, *, create: bool = True, blocking: bool = True) -> Iterator[None]:
+    """Hold `flock` on the file that this path names; BlockingIOError where another process has it.
+
+    A file that was removed or replaced while this process waited is not what others lock: then it is opened anew.
+    """
+    flags = os.O_RDWR | (os.O_CREAT if create else 0)
+    while True:
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
+            if _names(path, descriptor):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _names(path: Path, descriptor: int) -> bool:
+    """Whether the path still names the file that is open."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def write_error(path: Path, error: OSError) -> InvalidInput:

@@ -17,8 +17,8 @@ import torch
 from vpdr import io
 from vpdr.config import RunConfig, renames, rules
 from vpdr.data.benchmark import Split, write_split
-from vpdr.privacy import EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants, guarantee
-from vpdr.privacy.ledger import FileBackedLedger, encode_ledger
+from vpdr.privacy import Adjacency, EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants, guarantee
+from vpdr.privacy.ledger_file import FileBackedLedger, encode_ledger
 from vpdr.types import Int, Prototypes
 from vpdr.validation import DamagedFile, InvalidInput
 
@@ -80,6 +80,7 @@ class PrivacyStatement:
     noise: str
     releases: Mapping[str, int]
     training_steps: Mapping[str, int] | None = None  # absent in older records
+    dataset: str | None = None  # which rows are protected; absent in older records
     not_covered: tuple[str, ...]
 
 
@@ -244,6 +245,7 @@ def privacy_statement(config: RunConfig, ledgers: Sequence[Ledger]) -> PrivacySt
         level=str(level if releases else GuaranteeLevel.PROVED),
         expected_level=str(rules.guarantee_level(config)),
         unit="one sample of one client, against everybody else",
+        dataset=protected_dataset(config),
         adjacency=config.budget.adjacency,
         encoder=str(rules.release_encoder(config)),
         counts=counts,
@@ -258,6 +260,17 @@ def privacy_statement(config: RunConfig, ledgers: Sequence[Ledger]) -> PrivacySt
         not_covered=tuple(_caveats(config, level, counts, [entry.receipt.terms for entry in entries])),
     )
     return replace(statement, sentence=_describe_statement(statement, bool(releases)))
+
+
+def protected_dataset(config: RunConfig) -> str:
+    """Which rows of a client are the dataset of the guarantee: all, or those that a split left for training."""
+    section = config.benchmark
+    if section.kind not in rules.SYNTHETIC_BENCHMARKS and not section.manifest:
+        if config.budget.adjacency == Adjacency.REPLACE_SAME_LABEL:
+            return "all rows of the client, since they are split by their labels, which are public"
+        if section.assignment == "sample_hash":
+            return "all rows of the client, since each is assigned to training or test by itself"
+    return "the training rows after the split"
 
 
 def _describe_statement(statement: PrivacyStatement, released: bool) -> str:

@@ -39,6 +39,10 @@ class Streams:
         rng.set_state(torch.from_numpy(state))
         return rng
 
+    def key(self, purpose: str) -> bytes:
+        """32 bytes for one purpose, for a keyed hash; as public as the seed."""
+        return hashlib.sha256(f"{self.seed}/{self.branch}/{purpose}".encode()).digest()
+
     def fork(self, branch: str) -> "Streams":
         """Independent streams: whoever holds them cannot repeat a draw of the original streams."""
         key = hashlib.sha256(f"{self.seed}/{self.branch}/{branch}".encode()).hexdigest()

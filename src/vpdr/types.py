@@ -3,16 +3,17 @@
 Shapes: n samples, p prototypes, b batch, c classes, d dimensions.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol, SupportsIndex, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, Real, UInt8  # noqa: F401
 from torch import Tensor
 
-from vpdr.privacy import Ledger, LedgerFile, Receipt
-from vpdr.validation import VpdrError
+from vpdr.privacy import Charge, Ledger, LedgerFile, Receipt
+from vpdr.validation import InvalidInput, VpdrError
 
 Losses: TypeAlias = Mapping[str, Float[Tensor, ""]]
 MechanismState: TypeAlias = Mapping[str, Tensor]
@@ -101,35 +102,93 @@ class Prototypes:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """What a mechanism computed from the data, with its privacy cost. Made by mechanisms only.
+class ChargeRequired(VpdrError):
+    """A release was read before its charge was in a ledger."""
 
-    The release itself stays on the client: only `charge_to` and `if_charged` return the part that may leave.
+
+class Release:
+    """What a mechanism computed from the data: sealed until its privacy cost is in a ledger.
+
+    Made by mechanisms only. The receipt can be read at once. Prototypes, state and diagnostics can be read after
+    `charge_to` or `open` has succeeded, and raise `ChargeRequired` before. A release shows none of them in its
+    text, and it is neither copied, pickled nor compared by value. Python cannot forbid access to the memory of
+    a process: this protects against mistakes, not against a programmer who means to read the values.
 
     Args:
         prototypes: what may be sent once the receipt is charged.
         receipt: the privacy cost, and the terms of the guarantee.
-        diagnostics: computed from clean prototypes. Private.
-        state: what the mechanism needs at the client's next release. May be private.
+        diagnostics: computed from clean prototypes. Private, also after the charge.
+        state: what the mechanism needs at the client's next release. May be private, also after the charge.
+        mechanism: what a ledger file names as the mechanism.
 
-    Guarantee: the prototypes depend on the features only through the events of the receipt.
+    Guarantee: the prototypes depend on the features only through the events of the receipt, and one charge
+    opens one release.
 
-    >>> from vpdr import Budget, Igpp, Ledger
-    >>> mechanism = Igpp.calibrated(Budget(1.0, 1e-5), 1, clip_norm=1.0)
-    >>> release = mechanism.release(torch.eye(4), torch.tensor([0, 0, 1, 1]))
-    >>> upload = release.charge_to(Ledger(client="a", budget=Budget(1.0, 1e-5)), round=1)
+    >>> from vpdr import Budget, Igpp, Ledger, ReleaseContext
+    >>> budget = Budget(1.0, 1e-5)
+    >>> mechanism = Igpp.calibrated(budget, 2, clip_norm=1.0, accumulate=True)
+    >>> ledger, features, labels = Ledger(client="a", budget=budget), torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> release = mechanism.release(features, labels)
+    >>> release.prototypes
+    Traceback (most recent call last):
+    vpdr.types.ChargeRequired: this release is sealed: call charge_to(ledger, round=...) before its prototypes are read
+    >>> upload = release.charge_to(ledger, round=1)
     >>> upload.vectors.shape
     torch.Size([2, 4])
+
+    The next stage continues from the state of a release that was paid for:
+
+    >>> release = mechanism.release(features, labels, ReleaseContext(round=2, state=release.state))
+    >>> upload = release.charge_to(ledger, round=2)
+    >>> int(release.state["count"]), len(ledger.entries)
+    (2, 2)
     """
 
-    prototypes: Prototypes
-    receipt: Receipt
-    diagnostics: Mapping[str, float] = field(default_factory=dict)
-    state: MechanismState = field(default_factory=dict)
+    __slots__ = ("_is_open", "_lock", "_read", "_receipt", "mechanism")
+    _read: Callable[[], tuple[Prototypes, MechanismState, Mapping[str, float]]]
+
+    def __init__(
+        self,
+        prototypes: Prototypes,
+        receipt: Receipt,
+        diagnostics: Mapping[str, float] | None = None,
+        state: MechanismState | None = None,
+        mechanism: str = "",
+    ) -> None:
+        contents = prototypes, state or {}, diagnostics or {}
+        self._read = lambda: contents  # inside a function, so that no attribute holds a value
+        self._receipt, self._is_open, self.mechanism = receipt, False, mechanism
+        self._lock = threading.Lock()
+
+    @property
+    def receipt(self) -> Receipt:
+        """The privacy cost, and the terms of the guarantee."""
+        return self._receipt
+
+    @property
+    def prototypes(self) -> Prototypes:
+        """The prototypes, which may be sent; `ChargeRequired` before the charge."""
+        self._check_open("prototypes are")
+        return self._read()[0]
+
+    @property
+    def state(self) -> MechanismState:
+        """What the mechanism needs at the client's next release; `ChargeRequired` before the charge."""
+        self._check_open("state is")
+        return self._read()[1]
+
+    @property
+    def diagnostics(self) -> Mapping[str, float]:
+        """What was computed from clean prototypes. Private; `ChargeRequired` before the charge."""
+        self._check_open("diagnostics are")
+        return self._read()[2]
+
+    def _check_open(self, what: str) -> None:
+        if not self._is_open:
+            raise ChargeRequired(f"this release is sealed: call charge_to(ledger, round=...) before its {what} read")
 
     def charge_to(self, ledger: Ledger | LedgerFile, *, round: int) -> Prototypes:
-        """Charge the ledger, then return the prototypes.
+        """Charge the ledger, then open the release.
 
         Args:
             ledger: the client's ledger, in memory or in a file.
@@ -139,29 +198,58 @@ class Release:
             The prototypes, which may be sent.
 
         Raises:
-            BudgetExceeded: the release would exceed the budget; nothing is returned and nothing recorded.
+            BudgetExceeded: the release would exceed the budget; it stays sealed and nothing is recorded.
             InvalidInput: the ledger counts under another adjacency, or lacks the training of the encoder.
+            VpdrError: the release is already charged.
         """
-        ledger.charge(self.receipt, round=round)
-        return self.prototypes
+        with self._lock:
+            self._check_not_charged()
+            return self._open(ledger.charge(self._receipt, round=round, mechanism=self.mechanism))
 
-    def if_charged(self, receipt: Receipt) -> Prototypes:
-        """The prototypes, for a client that charged the ledger before it used the data.
+    def open(self, charge: Charge) -> Prototypes:
+        """Open the release by a charge that was made before the data were read.
 
         Args:
-            receipt: what the ledger was charged, from `Mechanism.receipt_for`.
+            charge: what `charge` of the client's ledger returned for `Mechanism.receipt_for`.
 
         Returns:
             The prototypes, which may be sent.
 
         Raises:
-            VpdrError: the release has another receipt.
+            VpdrError: another receipt was charged, or the charge or the release is used.
         """
-        if receipt != self.receipt:
-            raise VpdrError(
-                f"the release costs {self.receipt.events}, but {receipt.events} was paid for: it is not sent"
-            )
+        with self._lock:
+            self._check_not_charged()
+            return self._open(charge)
+
+    def _check_not_charged(self) -> None:
+        if self._is_open:
+            raise VpdrError("this release is already charged: read its prototypes, or make another release")
+
+    def _open(self, charge: object) -> Prototypes:
+        if not isinstance(charge, Charge):
+            raise InvalidInput(f"expected the charge that a ledger returned, got {type(charge).__name__}")
+        charge.use(self._receipt)
+        self._is_open = True
         return self.prototypes
+
+    def map_prototypes(self, function: Callable[[Prototypes], Prototypes]) -> "Release":
+        """A sealed release with other prototypes: for mechanisms that are built on another one.
+
+        Args:
+            function: post-processing; it may use public numbers besides the prototypes, and keeps nothing.
+
+        Returns:
+            The release, with the same receipt, state and diagnostics.
+        """
+        prototypes, state, diagnostics = self._read()
+        return type(self)(function(prototypes), self._receipt, diagnostics, state, self.mechanism)
+
+    def __repr__(self) -> str:
+        return f"Release({'charged' if self._is_open else 'sealed'}, receipt={self._receipt})"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise VpdrError("a release cannot be copied or pickled; pass on what charge_to returned")
 
 
 @dataclass(frozen=True, slots=True)

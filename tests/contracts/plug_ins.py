@@ -40,8 +40,7 @@ class DummyMechanism:
 
     def release(self, vectors, labels, context: ReleaseContext = ReleaseContext()):
         release = self.igpp.release(vectors, labels, context)
-        scaled = dataclasses.replace(release.prototypes, vectors=self.factor * release.prototypes.vectors)
-        return dataclasses.replace(release, prototypes=scaled)
+        return release.map_prototypes(lambda each: dataclasses.replace(each, vectors=self.factor * each.vectors))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import BUDGET, CLASSES, DIM, ROUNDS, blobs
+from tests.conftest import BUDGET, CLASSES, DIM, ROUNDS, blobs, opened
 from tests.contracts.conftest import mechanism_config
 from tests.contracts.plug_ins import with_dummies
 from vpdr import (
     Adjacency,
     BudgetExceeded,
+    ChargeRequired,
     ClassSums,
     FinchClusters,
     Igpp,
@@ -60,12 +61,12 @@ def test_a_private_mechanism_has_no_event_without_privacy(private_mechanism) -> 
 
 
 def test_the_same_draws_give_the_same_release(mechanism) -> None:
-    first, second = (mechanism.release(*blobs(1), release_context()) for _ in range(2))
+    first, second = (opened(mechanism.release(*blobs(1), release_context())) for _ in range(2))
     assert torch.equal(first.prototypes.vectors, second.prototypes.vectors)
 
 
 def test_without_a_seed_no_two_releases_are_alike(private_mechanism) -> None:
-    first, second = (private_mechanism.release(*blobs(1)) for _ in range(2))
+    first, second = (opened(private_mechanism.release(*blobs(1))) for _ in range(2))
     assert not torch.equal(first.prototypes.vectors, second.prototypes.vectors)
 
 
@@ -80,8 +81,8 @@ def test_its_input_is_left_as_it_was(mechanism) -> None:
 def test_the_order_of_samples_does_not_matter(mechanism) -> None:
     vectors, labels = blobs(1)
     order = torch.randperm(len(labels), generator=Streams(3).generator("order"))
-    first = mechanism.release(vectors, labels, release_context()).prototypes.vectors
-    second = mechanism.release(vectors[order], labels[order], release_context()).prototypes.vectors
+    first = opened(mechanism.release(vectors, labels, release_context())).prototypes.vectors
+    second = opened(mechanism.release(vectors[order], labels[order], release_context())).prototypes.vectors
     torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
 
 
@@ -89,13 +90,13 @@ def test_the_order_of_samples_does_not_matter(mechanism) -> None:
 def test_numpy_and_torch_are_the_same(mechanism, dtype) -> None:
     vectors, labels = blobs(1)
     vectors = vectors.numpy().astype(dtype)
-    first = mechanism.release(vectors, labels.numpy(), release_context()).prototypes.vectors
-    second = mechanism.release(torch.from_numpy(vectors), labels, release_context()).prototypes.vectors
+    first = opened(mechanism.release(vectors, labels.numpy(), release_context())).prototypes.vectors
+    second = opened(mechanism.release(torch.from_numpy(vectors), labels, release_context())).prototypes.vectors
     assert torch.equal(first, second)
 
 
 def test_the_upload_holds_vectors_and_labels_and_nothing_else(mechanism) -> None:
-    upload = mechanism.release(*blobs(1), release_context()).prototypes
+    upload = opened(mechanism.release(*blobs(1), release_context())).prototypes
     assert type(upload) is Prototypes
     assert upload.__slots__ == ("vectors", "labels", "variances", "in_broadcast_space")
     assert not upload.in_broadcast_space  # set by the client, not by the mechanism
@@ -125,7 +126,8 @@ def test_the_receipt_is_known_before_the_release(mechanism) -> None:
         receipt = mechanism.receipt_for(release_context(t, state=state))
         release = mechanism.release(*blobs(1), release_context(t, state=state))
         assert release.receipt == receipt
-        assert release.if_charged(receipt) is release.prototypes
+        charge = Ledger(client="amazon", budget=None).charge(receipt, round=t)
+        assert release.open(charge) is release.prototypes
         state = release.state
 
 
@@ -133,7 +135,9 @@ def test_what_was_not_paid_for_is_not_handed_over(private_mechanism) -> None:
     release = private_mechanism.release(*blobs(1), release_context())
     less = dataclasses.replace(release.receipt, events=release.receipt.events[:-1])
     with pytest.raises(VpdrError, match="was paid for"):
-        release.if_charged(less)
+        release.open(Ledger(client="amazon", budget=None).charge(less, round=1))
+    with pytest.raises(ChargeRequired):
+        release.prototypes  # noqa: B018
 
 
 def test_what_is_not_private_never_passes_a_budget(mechanism) -> None:
@@ -189,7 +193,7 @@ def test_bad_input_is_refused_by_the_clients_name(mechanism, case) -> None:
 
 def test_huge_but_finite_features_are_no_mistake(mechanism) -> None:
     vectors, labels = blobs(1)
-    release = mechanism.release(vectors.double() * 1e305, labels, release_context())
+    release = opened(mechanism.release(vectors.double() * 1e305, labels, release_context()))
     assert release.prototypes.vectors.shape == (CLASSES, DIM)
 
 
@@ -210,7 +214,7 @@ def test_small_clients_are_clients(mechanism, case, rule) -> None:
     vectors, labels = EDGE_CASES[case]
     rules = {"sums": ClassSums(classes=CLASSES), "finch": FinchClusters(), "kmeans": KMeansClusters()}
     extra = {"summariser": rules[rule]} if rule in rules else {}
-    upload = mechanism.release(vectors.float(), labels, release_context(**extra)).prototypes
+    upload = opened(mechanism.release(vectors.float(), labels, release_context(**extra))).prototypes
     assert upload.vectors.isfinite().all()
     everything = rule == "sums" or mechanism.traits.is_accumulating
     expected = range(CLASSES) if everything else labels.unique().tolist()
@@ -218,7 +222,7 @@ def test_small_clients_are_clients(mechanism, case, rule) -> None:
 
 
 def test_a_release_is_diagnosed(private_mechanism) -> None:
-    diagnostics = private_mechanism.release(*blobs(1), release_context()).diagnostics
+    diagnostics = opened(private_mechanism.release(*blobs(1), release_context())).diagnostics
     assert diagnostics.keys() >= {"sigma", "noise_to_signal", "energy_ratio"}
     if "overlap" in diagnostics:
         assert diagnostics.keys() >= {"sigma_focus", "sigma_rest", "selection_scale", "saturated", "chance"}

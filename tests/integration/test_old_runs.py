@@ -46,6 +46,7 @@ def test_a_stopped_run_goes_on_to_the_same_record(tmp_path) -> None:
     finished = json.loads((OLD / "finished" / "record.json").read_text())
     assert record.identity == finished["identity"]
     content = json.loads(json_bytes(record))
+    assert content["privacy"].pop("dataset") == "the training rows after the split"  # version 0.1 did not state it
     floating = [words for words in content["privacy"]["not_covered"] if "floating point" in words]
     assert len(floating) == 1  # in the rounds before the run was stopped
     content["privacy"]["not_covered"].remove(floating[0])

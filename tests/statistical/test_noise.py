@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 import torch
 
-from tests.conftest import CLASSES, DIM, blobs
+from tests.conftest import CLASSES, DIM, blobs, opened
 from vpdr import Adjacency, ClassSums, Igpp, ReleaseContext, SelectionConfig, SystemNoise, Vpp
 from vpdr.mechanisms import NoiseAllocation, SeededNoise, anova_scores
 from vpdr.mechanisms.base import clip
@@ -41,7 +41,8 @@ def releases(mechanism, rule=None, source=None) -> np.ndarray:
     for t in range(REPEATS):
         noise = source or SeededNoise(Streams(0).generator("release", round=t))
         extra = {"summariser": rule} if rule else {}
-        out.append(mechanism.release(*blobs(1), ReleaseContext(noise=noise, round=t, **extra)).prototypes.vectors)
+        release = opened(mechanism.release(*blobs(1), ReleaseContext(noise=noise, round=t, **extra)))
+        out.append(release.prototypes.vectors)
     return torch.stack(out).double().numpy()
 
 
@@ -113,7 +114,7 @@ def test_rounds_classes_clients_and_groups_are_uncorrelated(name) -> None:
     residuals = {}
     for client, t in itertools.product("ab", range(60)):
         noise = SeededNoise(streams.generator("release", client=client, round=t))
-        drawn = mechanism.release(*blobs(1), ReleaseContext(noise=noise)).prototypes.vectors.double().numpy()
+        drawn = opened(mechanism.release(*blobs(1), ReleaseContext(noise=noise))).prototypes.vectors.double().numpy()
         residuals[client, t] = (drawn - clean) / spread
     a = np.stack([residuals["a", t] for t in range(60)])
     b = np.stack([residuals["b", t] for t in range(60)])

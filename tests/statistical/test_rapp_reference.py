@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 
+from tests.conftest import opened
 from vpdr import Adjacency, Budget, ClassSums, Igpp, ReleaseContext, SeededNoise
 from vpdr.data.quickstart import load_quickstart
 from vpdr.encoder.backbone import cached_pooled_features
@@ -111,7 +112,7 @@ def relative_error(fits, n: int, budget: Budget, adjacency: Adjacency, seed: int
         for i, x in enumerate(clients):
             noise = SeededNoise(streams.generator("release", client=i, round=t))
             at = ReleaseContext(encoder="public", noise=noise, last_broadcast=broadcast, state=states[i])
-            release = mechanism.release(x, labels, at)
+            release = opened(mechanism.release(x, labels, at))
             states[i] = release.state
             uploads.append(release.prototypes)
         now = ServerContext(
@@ -149,7 +150,7 @@ def test_a_stage_costs_less_than_two_releases_of_igpp(release_dim) -> None:
     vectors, labels = torch.randn(10_000, DIM, generator=rng), torch.arange(10_000) % CLASSES
     igpp = Igpp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=5.0)
     rapp = Rapp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=5.0, classes=CLASSES, projection=projection)
-    state = rapp.release(vectors, labels).state
+    state = opened(rapp.release(vectors, labels)).state
     sums = ClassSums(classes=CLASSES)
 
     def fastest(mechanism, at: ReleaseContext) -> float:

@@ -301,6 +301,11 @@ def test_exact_arithmetic_is_stated_in_one_place() -> None:
 
 def test_only_mechanisms_build_a_release() -> None:
     assert {path.split("/")[0] for path in calls({"Release"})} == {"mechanisms"}
+    assert not calls({"map_prototypes"})  # for mechanisms that are built on another one: there is none here
+
+
+def test_only_the_ledger_makes_a_charge() -> None:
+    assert calls({"Charge"}) == {"privacy/ledger.py": {"Charge"}}
 
 
 def test_sensitivities_are_stated_by_summarisers_only() -> None:

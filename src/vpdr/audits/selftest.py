@@ -27,10 +27,11 @@ from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise, antipodal_c
 from vpdr.client import Samples
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, base, exact_noise
+from vpdr.privacy import ledger_file
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
 from vpdr.rng import Streams
 from vpdr.types import Float, Prototypes, Tensor
-from vpdr.validation import InvalidInput, VpdrError
+from vpdr.validation import DamagedFile, InvalidInput, VpdrError
 
 REPORTED_PACKAGES = ("torch", "numpy", "scipy", "scikit-learn")
 CLASSES, DIM, SAMPLES, CLIP_NORM, NEIGHBOUR_TRIES = 4, 8, 24, 2.0, 60  # of the sensitivities
@@ -340,7 +341,7 @@ def _check_upload(case: str, upload: Prototypes | None) -> dict[str, tuple[int, 
 
 
 def check_ledger() -> str:
-    """Two releases are charged on disk, a third is refused, and a second reader sees both charges."""
+    """Two releases are charged on disk, a third and an older copy are refused, a second reader sees both charges."""
     mechanism = Igpp.calibrated(BUDGET, 2, clip_norm=1.0)
     context = ReleaseContext(encoder=privacy.EncoderKind.PUBLIC)
     vectors, labels = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
@@ -363,7 +364,15 @@ def check_ledger() -> str:
         require(spent <= BUDGET.epsilon, f"spent {spent:.6g} of {BUDGET.epsilon:g}")
         mode = path.stat().st_mode & 0o077
         require(mode == 0, f"others may read the ledger file (mode {mode:o})")
-    return f"charges before it hands over, refuses the third of two, survives reopening ({spent:.4f} spent)"
+        ledger.entries = ledger.entries[:1]
+        path.write_bytes(ledger_file.encode_ledger(ledger))
+        try:
+            mechanism.release(vectors, labels, context).charge_to(file, round=2)
+        except DamagedFile:
+            pass
+        else:
+            raise SelfTestFailed("a ledger that was turned back was charged again")
+    return f"charges before it hands over, refuses the third of two and an older copy, reopens ({spent:.4f} spent)"
 
 
 def check_accountants() -> str:

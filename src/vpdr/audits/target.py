@@ -125,8 +125,12 @@ class AuditTarget:
             shard=Shard(train, no_samples),
             model=model or copy.deepcopy(self.client.model),
             release_config=replace(self.client.release_config, make_noise=lambda *_: noise),
-            ledger=Ledger(client="audited", budget=None, adjacency=self.adjacency),
+            ledger=self.ledger_without_budget(),
         )
+
+    def ledger_without_budget(self) -> Ledger:
+        """A ledger that records every release of an audit and limits none."""
+        return Ledger(client="audited", budget=None, adjacency=self.adjacency)
 
     def make_release_context(
         self, round: int, noise: base.NoiseSource, state: MechanismState, last_broadcast: Prototypes | None = None
@@ -196,13 +200,14 @@ class AuditTarget:
 
     def planned_events(self) -> list[Event]:
         """The events of all releases in order; they depend on no sample, so planted ones suffice."""
-        samples = background_samples(self)
+        samples, ledger = background_samples(self), self.ledger_without_budget()
         state: MechanismState = {}
         events: list[Event] = []
         for round in range(1, self.releases + 1):
             context = self.make_release_context(round, ZeroNoise(), state)
             release = self.client.release_config.mechanism.release(samples.frozen_features, samples.labels, context)
             events += release.receipt.events
+            release.charge_to(ledger, round=round)
             state = release.state
         return events
 
@@ -406,12 +411,13 @@ class StaticClient:
         states: list[MechanismState] = [{} for _ in clients]
         last_broadcast: Prototypes | None = None
         server_state = target.init_server_state() if self.depends_on_server else {}
+        ledger = target.ledger_without_budget()
         for round in range(1, target.releases + 1):
             past = states[:1] * len(clients) if self.has_public_state else states
             for index, (client, source) in enumerate(zip(clients, sources, strict=True)):
                 context = target.make_release_context(round, source, past[index], last_broadcast)
                 release = mechanism.release(client.features.vectors, client.features.labels, context)
-                uploads[index].append(release.prototypes)
+                uploads[index].append(release.charge_to(ledger, round=round))
                 states[index] = release.state
                 if self.has_public_state:
                     state_features[index].append(PUBLIC_STATE_FEATURES[type(mechanism)](release.state))

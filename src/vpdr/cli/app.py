@@ -27,10 +27,7 @@ COMMANDS = {
         "budget:calibrate",
         "Compute the noise with which all rounds together satisfy (ε, δ), and the ε that it really spends.",
     ),
-    "ledger": (
-        "budget:ledger",
-        "Show what a client has released in each round, the ε spent, and what its budget still allows.",
-    ),
+    "ledger": ("budget:ledger", "Show or amend what a client has spent."),
     "flower": ("flower:flower", "Run over Flower: write an app, simulate on this machine, or start a deployment."),
     "reproduce": (
         "reproduce:reproduce",

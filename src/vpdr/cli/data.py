@@ -103,6 +103,7 @@ def manifest(
     spec = _benchmark_spec(name)
     split_config = override_split_config(spec.split_config, settings or [])
     benchmark = spec.load_labels(root, domains=_parse_domains(domains))
+    benchmark.check_every_class()
     split = split_benchmark(benchmark, split_config, Streams(seed))
     write_split(out, split)
     if as_json:

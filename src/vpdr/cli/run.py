@@ -293,6 +293,8 @@ def print_run(record: RunRecord, directory: Path) -> None:
     """Print the final accuracies of every client, their average and spread, and the privacy statement."""
     output.console.print(tables.short_accuracy_table(record).to_text(output.console.width))
     output.console.print(f"privacy: {record.privacy.sentence}")
+    if record.privacy.not_covered:
+        output.console.print(f"  protected: {record.privacy.dataset}")
     for caveat in record.privacy.not_covered:
         output.console.print(f"  - {caveat}")
     output.console.print(f"record: {directory / 'record.json'}   report: {directory / 'report.html'}")

@@ -296,7 +296,7 @@ class Client:
         mechanism, context = self.release_config.mechanism, self._release_context(round)
         receipt = mechanism.receipt_for(context)
         try:
-            self.ledger.charge(receipt, round=round)
+            charge = self.ledger.charge(receipt, round=round, mechanism=type(mechanism).__name__)
         except BudgetExceeded:
             if self.last_upload is None:
                 raise
@@ -304,8 +304,7 @@ class Client:
         train = self.shard.train
         features = Features(self.released_features(train), train.labels)  # line 4
         release = mechanism.release(features.vectors, features.labels, context)  # lines 5-10
-        prototypes = release.if_charged(receipt)
-        self.last_upload = replace(prototypes, in_broadcast_space=self.feature_map is not None)
+        self.last_upload = replace(release.open(charge), in_broadcast_space=self.feature_map is not None)
         self.mechanism_state = release.state
         error = relative_error(self.last_upload, features)
         self.release_diagnostics = {**release.diagnostics, "relative_error": error}
@@ -333,7 +332,7 @@ class Client:
     def finetune(self, broadcast: Any, round: int) -> Mapping[str, float]:
         """Train encoder and head for E epochs with the broadcast fixed (Alg. 1, lines 17-21).
 
-        With DP-SGD the encoder is trained by `DpSgdTrainer` first, and then the head alone.
+        With DP-SGD the encoder is trained by `DpSgdTrainer` first, if a release follows, and then the head alone.
 
         Args:
             broadcast: the broadcast of this round, as the framework's `aggregate` or `unpack` returns it.
@@ -346,7 +345,7 @@ class Client:
         an encoder that is accounted.
         """
         self.last_broadcast, train = broadcast, self.shard.train
-        if self.dpsgd_trainer and not self._has_nothing_to_release:
+        if self.dpsgd_trainer and not self._has_nothing_to_release and self._release_follows(round):
             loss = partial(self.framework.losses, broadcast=broadcast)
             noise = self.release_config.make_noise(self.id, round, ChargePurpose.TRAINING)
             self.dpsgd_trainer.train_round(train.frozen_features, train.labels, loss, noise, self.ledger, round)
@@ -366,6 +365,12 @@ class Client:
         self.regulariser.after_round(self.model.head)
         self._set_train_mode(False, round)
         return {name: value / steps for name, value in totals.items()}
+
+    def _release_follows(self, round: int) -> bool:
+        """Whether features of the encoder may be released after this round, as far as the config can tell."""
+        config = self.release_config.dpsgd_config
+        is_last = config is not None and config.last_round is not None and round > config.last_round
+        return not is_last and len(self.ledger.releases) < self.release_config.max_releases
 
     def _step(self, rows: Int[Tensor, " b"], augment_rng: torch.Generator, broadcast: Any) -> Mapping[str, float]:
         """One optimiser step on L = L_BASE + λ₁ L_KD (Eq. 18), then the update of the teacher (Eq. 16)."""

@@ -21,6 +21,7 @@ from vpdr.regulariser import REGULARISERS, TEACHER_INITS, Dcr
 _SELECTION_DEFAULTS, _DCR_DEFAULTS = SelectionConfig(), Dcr(clip_norm=1.0)
 Choices = Callable[[], Sequence[Any]]  # called when they are listed: plug-ins may be registered later
 SKEWS, TEST_RULES = ("", "domain", "label", "pooled"), ("whole", "local")
+ASSIGNMENTS = ("proportional", "sample_hash")
 PRIVATE_TRAINING, CLIENT_WEIGHTS = ("none", "dpsgd"), ("uniform", "client_size", "class_count")
 REQUIREMENTS, NOISE_SOURCES = ("anything", "conditional", "proved"), ("seeded", "system")
 RELEASE_ENCODERS = ("framework", "public", "broadcast", "personal")
@@ -90,10 +91,17 @@ class BenchmarkSection:
         "whole", "test samples of a client: all, or local: in its own label proportions", choices=lambda: TEST_RULES
     )
     manifest: str = setting("", "file of a stored split to use again", synonyms=("split_file",))
+    assignment: str = setting(
+        "proportional",
+        "how samples are assigned to parts and clients: proportional in each class, or sample_hash: each sample by "
+        "itself, so that no other row depends on it",
+        choices=lambda: ASSIGNMENTS,
+    )
 
     def __post_init__(self) -> None:
         validation.one_of(SKEWS, skew=self.skew)
         validation.one_of(TEST_RULES, test=self.test)
+        validation.one_of(ASSIGNMENTS, assignment=self.assignment)
         validation.at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
         validation.at_least(1, classes=self.classes)
         validation.at_least(0, clients=self.clients, train_fraction=self.train_fraction)
@@ -361,7 +369,7 @@ TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
 
 # settings that were added later: at their default they are not hashed, so that older configs keep their hash,
 # and a stored plan is complete without them
-DEFAULTED_LATER = (("run", "measure_every", 1),)
+DEFAULTED_LATER = (("run", "measure_every", 1), ("benchmark", "assignment", "proportional"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,6 +33,7 @@ class DataPlan:
 
     source: BenchmarkSection  # holds only those settings that the reader of this kind of data uses
     split: SplitConfig | Path  # or the file of a stored split
+    checks_classes: bool = True  # whether a class without samples is refused
 
 
 def data_plan(config: RunConfig) -> DataPlan:
@@ -41,9 +42,10 @@ def data_plan(config: RunConfig) -> DataPlan:
     source = data_source(section)
     if section.kind in rules.SYNTHETIC_BENCHMARKS:
         return DataPlan(source=source, split=_synthetic_split(section))
-    if section.manifest:
-        return DataPlan(source=source, split=Path(section.manifest).expanduser())
-    return DataPlan(source=source, split=_split_config(section))
+    # where labels are private, an error would reveal who lacks a class
+    labels_are_public = reading.without_notes(config).budget.adjacency == Adjacency.REPLACE_SAME_LABEL
+    split = Path(section.manifest).expanduser() if section.manifest else _split_config(config)
+    return DataPlan(source=source, split=split, checks_classes=labels_are_public)
 
 
 def data_source(section: BenchmarkSection) -> BenchmarkSection:
@@ -62,7 +64,8 @@ def own_split(kind: str) -> SplitConfig:
     return BENCHMARK_SPECS[kind].split_config if kind in BENCHMARK_SPECS else QUICKSTART_SPLIT
 
 
-def _split_config(section: BenchmarkSection) -> SplitConfig:
+def _split_config(config: RunConfig) -> SplitConfig:
+    section = config.benchmark
     own = own_split(section.kind)
     skew = section.skew or own.skew
     changes: dict[str, Any] = {
@@ -70,7 +73,11 @@ def _split_config(section: BenchmarkSection) -> SplitConfig:
         "train_fraction": section.train_fraction or own.train_fraction,
         "validation_fraction": section.validation_fraction,
         "test": section.test,
+        "assignment": section.assignment,
     }
+    if section.assignment == "sample_hash":
+        # a replaced sample keeps its place, and one that is added or removed moves those of all others
+        changes["identity"] = "content" if config.budget.adjacency == Adjacency.ADD_REMOVE else "row"
     if not _has_official_tests(section):
         changes["test_fraction"] = section.test_fraction or own.test_fraction
     if skew == "pooled":

@@ -167,6 +167,11 @@ def _dp_training_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
         "is of no use beside a release that is not private; set mechanism.kind=igpp",
     )
     yield (
+        config.releases < 2,
+        f"trains the encoder between two releases, and needs at least two releases, got {config.releases}; raise "
+        "run.rounds and release.count, or set train.privacy=none",
+    )
+    yield (
         not make_framework(config, config.framework.kind).loss_is_per_sample,
         f"needs a loss of one sample each, and framework {config.framework.kind} does not say that it has "
         "one; choose another framework",

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,10 @@ class LabelledDomain:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def contents(self) -> Iterable[bytes]:
+        """What identifies each sample, whatever its place is."""
+        raise InvalidInput(f"domain {self.name}: a split by content needs the samples, got labels; set identity=row")
+
     def _check_one_label_each(self, kind: str, samples: int) -> None:
         if samples != len(self.labels):
             raise InvalidInput(
@@ -48,6 +52,10 @@ class ImageDomain(LabelledDomain):
     def __post_init__(self) -> None:
         self._check_one_label_each("image", len(self.images))
 
+    def contents(self) -> Iterable[bytes]:
+        """The pixels of each image."""
+        return (image.tobytes() for image in self.images)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextDomain(LabelledDomain):
@@ -58,10 +66,14 @@ class TextDomain(LabelledDomain):
     def __post_init__(self) -> None:
         self._check_one_label_each("text", len(self.texts))
 
+    def contents(self) -> Iterable[bytes]:
+        """The characters of each text."""
+        return (text.encode(errors="surrogatepass") for text in self.texts)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Benchmark:
-    """Several domains that share one set of classes, each of which has samples.
+    """Several domains that share one set of classes.
 
     >>> domain = LabelledDomain(name="photo", labels=np.array([0, 1, 1]))
     >>> Benchmark(name="toy", classes=2, class_names=("cat", "dog"), domains=(domain,)).labels
@@ -86,6 +98,9 @@ class Benchmark:
                     f"benchmark {self.name}: expected labels from 0 to {self.classes - 1}, got "
                     f"{domain.labels.min()} to {domain.labels.max()} in {domain.name}; check how it was read"
                 )
+
+    def check_every_class(self) -> None:
+        """Refuse a class without samples: a mistake, unless it is private which classes there are."""
         for label in np.setdiff1d(np.arange(self.classes), self.labels):
             raise InvalidInput(
                 f"benchmark {self.name}: class {self.class_names[label]} has no samples in any domain; "
@@ -117,6 +132,7 @@ class Benchmark:
 FORMAT_VERSION = 1
 EVEN_CONCENTRATION = 1e6  # a concentration at which every client gets the same share of every class
 SKEWS, TEST_RULES = ("domain", "label", "pooled"), ("whole", "local")
+ASSIGNMENTS, IDENTITIES = ("proportional", "sample_hash"), ("row", "content")
 _PARTS = ("train", "validation", "test")
 _MAX_DRAWS = 10_000
 _TOLERANCE = 1e-9  # 0.29 * 100 is below 29 only by a rounding error
@@ -273,6 +289,10 @@ class SplitConfig:
     samples are taken from those that are not trained on, if they are enough. The test samples are the whole
     test set of the domain or pool, or local: a part of it with the client's own label proportions.
 
+    With `assignment` proportional the parts have the same label proportions, so one changed label can move many rows.
+    With sample_hash each sample is assigned to its part and its client by a keyed hash of its identity alone: its
+    row, where samples are replaced, or its content, where they are added and removed.
+
     >>> SplitConfig(skew="pooled", clients=20, concentration=0.5).test_fraction
     0.2
     """
@@ -287,6 +307,8 @@ class SplitConfig:
     minimum: int = 10  # samples that a client keeps at least under label skew
     test: str = "whole"
     stratified: bool = True  # whether training and test samples have the same label proportions
+    assignment: str = "proportional"
+    identity: str = "row"  # sample_hash: what is hashed
 
     def __post_init__(self) -> None:
         at_least_0_below_1(test_fraction=self.test_fraction, validation_fraction=self.validation_fraction)
@@ -296,6 +318,13 @@ class SplitConfig:
         at_least(1, clients=self.clients, per_domain=self.per_domain)
         at_least(0, minimum=self.minimum)
         one_of(TEST_RULES, test=self.test)
+        one_of(ASSIGNMENTS, assignment=self.assignment)
+        one_of(IDENTITIES, identity=self.identity)
+        if self.assignment == "sample_hash" and (self.skew != "domain" or self.test != "whole"):
+            raise InvalidInput(
+                f"assignment sample_hash reads no label, got skew {self.skew} and test {self.test}, which do; "
+                "set skew=domain and test=whole"
+            )
 
     def to_data(self) -> dict[str, Any]:
         """Every setting by its name."""
@@ -425,10 +454,11 @@ def decode_ranges(text: str, total: int) -> Indices:
     return rows
 
 
-def split_benchmark(benchmark: Benchmark, config: SplitConfig, streams: Streams) -> Split:
+def split_benchmark(benchmark: Benchmark, config: SplitConfig, streams: Streams, *, key: bytes | None = None) -> Split:
     """Draw the training, validation and test rows of each client.
 
-    No row is trained on by two clients, and none is both trained and tested on.
+    No row is trained on by two clients, and none is both trained and tested on. `key` is that of a split by
+    hashes; None takes a public one from the streams.
 
     >>> domain = LabelledDomain(name="photo", labels=np.arange(50) % 5)
     >>> names = tuple("abcde")
@@ -439,6 +469,9 @@ def split_benchmark(benchmark: Benchmark, config: SplitConfig, streams: Streams)
     """
     labels = benchmark.labels
     client_splits = []
+    if config.assignment == "sample_hash":
+        client_splits = _assign_by_hash(benchmark, config, key or streams.key("sample hash"))
+        return _describe_split(benchmark, client_splits)
     for drawn in _draw_client_splits(benchmark, config, streams):
         train, unused, test = drawn.train, drawn.validation, drawn.test
         validation = unused[:0]
@@ -454,6 +487,10 @@ def split_benchmark(benchmark: Benchmark, config: SplitConfig, streams: Streams)
                 remaining, held_out = split_train_test(labels[train], config.validation_fraction, rng)
                 train, validation = train[remaining], train[held_out]
         client_splits.append(replace(drawn, train=train, validation=validation, test=test))
+    return _describe_split(benchmark, client_splits)
+
+
+def _describe_split(benchmark: Benchmark, client_splits: Sequence[ClientSplit]) -> Split:
     return Split(
         benchmark=benchmark.name,
         domains=tuple(domain.name for domain in benchmark.domains),
@@ -461,6 +498,48 @@ def split_benchmark(benchmark: Benchmark, config: SplitConfig, streams: Streams)
         labels_digest=_hash_labels(benchmark),
         client_splits=tuple(client_splits),
     )
+
+
+def _assign_by_hash(benchmark: Benchmark, config: SplitConfig, key: bytes) -> list[ClientSplit]:
+    """Assign each sample by itself; a part, or a client, may be empty.
+
+    Guarantee: the place of a sample is a function of the key, of public numbers and of its own identity.
+    """
+    client_splits, start = [], 0
+    for domain in benchmark.domains:
+        identities = [b"%d" % row for row in range(len(domain))]
+        if config.identity == "content":
+            identities = [hashlib.sha256(content).digest() for content in domain.contents()]
+        is_test = hash_uniforms(key, f"{domain.name}/test", identities) < config.test_fraction
+        if domain.official_test is not None:
+            is_test = np.isin(np.arange(len(domain)), domain.official_test)
+        is_kept = hash_uniforms(key, f"{domain.name}/keep", identities) < config.train_fraction
+        is_validation = hash_uniforms(key, f"{domain.name}/validation", identities) < config.validation_fraction
+        numbers = np.floor(hash_uniforms(key, f"{domain.name}/client", identities) * config.per_domain)
+        for number in range(config.per_domain):
+            own = ~is_test & is_kept & (numbers == number)
+            client_splits.append(
+                ClientSplit(
+                    client=domain.name if config.per_domain == 1 else f"{domain.name}-{number + 1}",
+                    domain=domain.name,
+                    train=start + np.flatnonzero(own & ~is_validation),
+                    validation=start + np.flatnonzero(own & is_validation),
+                    test=start + np.flatnonzero(is_test),
+                )
+            )
+        start += len(domain)
+    return client_splits
+
+
+def hash_uniforms(key: bytes, purpose: str, identities: Sequence[bytes]) -> Float[np.ndarray, " n"]:
+    """A number in [0, 1) for each identity, by a keyed hash of the purpose and of that identity alone."""
+    start = hashlib.blake2b(purpose.encode() + b"\0", key=key, digest_size=8)
+    numbers = np.empty(len(identities))
+    for row, identity in enumerate(identities):
+        digest = start.copy()
+        digest.update(identity)
+        numbers[row] = (int.from_bytes(digest.digest(), "big") >> 11) * 2.0**-53  # exact in double precision
+    return numbers
 
 
 def _draw_client_splits(benchmark: Benchmark, config: SplitConfig, streams: Streams) -> list[ClientSplit]:

@@ -48,11 +48,13 @@ def load_clients(
     positions: Mapping[str, int] | None = None,
     *,
     own_backbone: Backbone | None = None,
+    split_key: bytes | None = None,
 ) -> ClientSetups:
     """Load the data and split them among the clients of the config.
 
     With `positions` only these clients are loaded, as by a node that has the data of one silo: the position
-    of each among all clients decides its architecture. `own_backbone` replaces that of the config.
+    of each among all clients decides its architecture. `own_backbone` replaces that of the config, and
+    `split_key` is the owner's, for a split sample by sample.
     """
     data_plan, models = resolve.data_plan(config), resolve.model_plan(config)
     source = data_plan.source
@@ -78,11 +80,13 @@ def load_clients(
         return benchmark, personal.FrozenEncoder(backbone, projection), samples
 
     benchmark = encode(models.spec_for(min(positions.values()) if positions else 0))[0]
+    if data_plan.checks_classes:
+        benchmark.check_every_class()
     if isinstance(data_plan.split, Path):
         split = data.read_split(data_plan.split)
         split.check(benchmark)
     else:
-        split = data.split_benchmark(benchmark, data_plan.split, streams)
+        split = data.split_benchmark(benchmark, data_plan.split, streams, key=split_key)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
         check_known("client in participation.schedule", resolve.participation(config).schedule or (), positions)

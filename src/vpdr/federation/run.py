@@ -16,7 +16,7 @@ from vpdr.config import Experiment, RunConfig
 from vpdr.federation.builder import Federation, build
 from vpdr.federation.rounds import Callbacks, RoundUploads, RunState, never_stop, simulate
 from vpdr.io import from_json
-from vpdr.privacy import NoiseOrigin, ledger
+from vpdr.privacy import NoiseOrigin, ledger_file
 from vpdr.records import RoundRecord, RunDir, RunRecord, UploadStore, finished_record
 from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, format_error
@@ -101,7 +101,8 @@ def run_federation(
     run_dir.create(config, federation.split)
     if config.release.noise == NoiseOrigin.SYSTEM:
         for client in federation.clients:  # files, so that no crash between two rounds can undo a charge
-            client.ledger = ledger.open_file_ledger(client.ledger, run_dir.ledgers_dir / f"{client.id}.json")
+            path = run_dir.ledgers_dir / f"{client.id}.json"
+            client.ledger = ledger_file.open_file_ledger(client.ledger, path, run=config.config_hash)
     state = None
     if saved is not None:
         state = _restore(federation, saved, observers)

@@ -18,10 +18,12 @@ import torch
 
 from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard, evaluate_client
 from vpdr.config import BenchmarkSection, RunConfig, resolve
+from vpdr.data.benchmark import hash_uniforms
 from vpdr.encoder import zoo
 from vpdr.federation import builder, rounds
 from vpdr.flower import messages, owner
-from vpdr.privacy.ledger import BudgetExceeded, entry_to_dict
+from vpdr.privacy import Adjacency, BudgetExceeded
+from vpdr.privacy.ledger import entry_to_dict
 from vpdr.rng import Streams
 from vpdr.types import Prototypes, no_progress
 from vpdr.validation import InvalidInput, VpdrError, deep_merge
@@ -169,11 +171,11 @@ def _run_round(
     def load_client() -> Client:
         """The client in its saved state, with a ledger that also charges the owner's."""
         torch.set_num_threads(request.config.run.threads)
-        setup, classes = load_local_client(policy, request.config)
+        setup, classes = load_local_client(policy, request.config, store.split_key())
         factory = _client_factory(json.dumps(with_local_paths(policy, request.config).to_dict()), classes)
         client = factory.make_client(policy.name, setup)
-        header, entries = client.ledger.header, list(client.ledger.entries)
-        client.ledger = owner.RunLedger(**header, entries=entries, owner_ledger=store.ledger(policy))
+        owner_ledger = store.ledger(policy, request.run)
+        client.ledger = owner.RunLedger(**client.ledger.header, owner_ledger=owner_ledger)
         if saved is not None:
             client.load_state_dict(saved["client"])
         return client
@@ -229,7 +231,7 @@ def finetune_or_restore(
     except Exception as error:  # noqa: BLE001 - it may depend on samples
         log(f"round {round}: fine-tuning failed: {type(error).__name__}: {error}")
     restored = reload_client()
-    restored.ledger.entries = list(client.ledger.entries)  # training is charged before it starts
+    restored.ledger.entries = client.ledger.entries  # training is charged before it starts
     restored.last_broadcast = broadcast  # public; later releases may use it
     if restored.dpsgd_trainer and client.dpsgd_trainer:
         # An encoder keeps the DP-SGD steps it has taken, which are private outputs. Undoing them because of a
@@ -261,11 +263,11 @@ def _check_finite(client: Client, losses: Mapping[str, float]) -> None:
 # The samples of a client, loaded from where its policy says, and a fingerprint of the source.
 
 
-def load_local_client(policy: owner.Policy, config: RunConfig) -> tuple[builder.ClientSetup, int]:
+def load_local_client(policy: owner.Policy, config: RunConfig, split_key: bytes) -> tuple[builder.ClientSetup, int]:
     """The client's samples with their frozen encoder, and the public number of classes."""
     data = policy.data
     if data.features:
-        shard = _load_feature_file(Path(data.features), data.classes, config.model.dim)
+        shard = _load_feature_file(data, config.model.dim, split_key, policy.budget.adjacency)
         spec = resolve.model_plan(config).spec_for(max(data.place, 0))
         return builder.ClientSetup(shard=shard, model_spec=spec), data.classes
     if not data.benchmark:
@@ -277,7 +279,7 @@ def load_local_client(policy: owner.Policy, config: RunConfig) -> tuple[builder.
         raise owner.Refusal(owner.RefusalCode.NO_POLICY, details)
     position = (policy.name, data.place) if config.model.family and data.place >= 0 else None
     local_config = json.dumps(with_local_paths(policy, config).to_dict(), sort_keys=True)
-    setups = _load_benchmark(local_config, position)
+    setups = _load_benchmark(local_config, position, split_key)
     if policy.name not in setups.clients:
         raise owner.Refusal(owner.RefusalCode.BENCHMARK, f"the benchmark has no client named {policy.name}")
     return setups.clients[policy.name], setups.classes
@@ -286,33 +288,36 @@ def load_local_client(policy: owner.Policy, config: RunConfig) -> tuple[builder.
 def with_local_paths(policy: owner.Policy, config: RunConfig) -> RunConfig:
     """The configuration with every path replaced by the owner's.
 
-    Guarantee: where labels are private, the split is the owner's manifest and no setting of the received
-    benchmark section is used, since a split drawn by a server depends on every label.
+    Guarantee: where labels are private, the split is the owner's manifest, or sample by sample with the owner's
+    key, and no setting of the received benchmark section is used: a split drawn by a server depends on every label.
     """
     data = policy.data
     benchmark: dict[str, Any] = {"root": "", "manifest": "", **data.settings}
     if policy.needs_own_split:
-        benchmark = {**asdict(BenchmarkSection(kind=data.benchmark)), **benchmark}
+        own = asdict(BenchmarkSection(kind=data.benchmark, skew="domain", assignment="sample_hash"))
+        benchmark = {**(asdict(BenchmarkSection(kind=data.benchmark)) if benchmark["manifest"] else own), **benchmark}
     changes = {"benchmark": benchmark, "model": {"weights": data.weights}, "run": {"device": data.device}}
     return RunConfig.from_dict(deep_merge(config.to_dict(), changes))
 
 
 @lru_cache(maxsize=1)  # simulated clients of one process share the benchmark
-def _load_benchmark(config_json: str, position: tuple[str, int] | None) -> builder.ClientSetups:
+def _load_benchmark(config_json: str, position: tuple[str, int] | None, split_key: bytes) -> builder.ClientSetups:
     config = RunConfig.from_dict(json.loads(config_json))
-    streams = Streams(config.run.seed)
-    if position is None:
-        return builder.load_clients(config, streams, no_progress)
-    return builder.load_clients(config, streams, no_progress, dict([position]))
+    positions = None if position is None else dict([position])
+    return builder.load_clients(config, Streams(config.run.seed), no_progress, positions, split_key=split_key)
 
 
-def _load_feature_file(path: Path, classes: int, dim: int) -> Shard:
-    """Load and check the owner's feature file; only then compare it with the dimension of the run."""
-    splits = []
+def _load_feature_file(data: owner.DataPolicy, dim: int, split_key: bytes, adjacency: str) -> Shard:
+    """Load and check the owner's feature file; only then compare it with the dimension of the run.
+
+    Samples that are not split yet are assigned to training and test one by one: by their row, or under add-remove
+    by their content, so that another sample moves none.
+    """
+    path, classes, splits = Path(data.features), data.classes, []
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            for split in ("train", "test"):
-                rows, labels = arrays[f"{split}_x"], arrays[f"{split}_y"]
+            for prefix in ("",) if "x" in arrays.files else ("train_", "test_"):
+                rows, labels = arrays[f"{prefix}x"], arrays[f"{prefix}y"]
                 if rows.ndim != 2 or labels.shape != rows.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
                     shapes = f"{rows.shape} and {labels.shape}"
                     raise InvalidInput(f"expected features [n d] and n integer labels, got {shapes}")
@@ -324,11 +329,17 @@ def _load_feature_file(path: Path, classes: int, dim: int) -> Shard:
                 features, targets = rows.astype(np.float32), labels.astype(np.int64)
                 splits.append(Samples(torch.from_numpy(features), torch.from_numpy(targets)))
     except (OSError, KeyError, ValueError, TypeError) as error:
-        details = f"{path} must hold train_x, train_y, test_x and test_y: {error}"
+        details = f"{path} must hold x and y, or train_x, train_y, test_x and test_y: {error}"
         raise owner.Refusal(owner.RefusalCode.OWN_DATA, details) from error
     if any(samples.frozen_features.shape[1] != dim for samples in splits):
         found_dim = splits[0].frozen_features.shape[1]
         raise owner.Refusal(owner.RefusalCode.BENCHMARK, f"the run has dimension {dim}, {path} has {found_dim}")
+    if len(splits) == 1:
+        samples, by_content = splits[0], adjacency == Adjacency.ADD_REMOVE
+        contents = [row.tobytes() for row in samples.frozen_features.numpy()] if by_content else None
+        identities = contents or [b"%d" % row for row in range(len(samples.labels))]
+        is_test = torch.from_numpy(hash_uniforms(split_key, "test", identities) < data.test_fraction)
+        splits = [samples.take(torch.nonzero(part).flatten()) for part in (~is_test, is_test)]
     return Shard(*splits)
 
 

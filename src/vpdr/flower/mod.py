@@ -130,12 +130,14 @@ class PrototypePrivacyMod:
         release_config = resolve.make_release_config(config, resolve.make_framework(config), self.classes, Streams(0))
         mechanism = release_config.mechanism
         with store.lock():
-            ledger = store.ledger(policy)
+            ledger = store.ledger(policy, run)
             # to the class counts: features change with the encoder, labels do not
             counts = torch.bincount(features.labels.flatten()) if len(features.labels) else features.labels
             store.bind_dataset(hashlib.sha256(counts.numpy().tobytes()).digest())
             saved: Mapping[str, Any] = store.load(run) or {"releases": 0, "memory": {}}
-            if saved["releases"] > len(ledger.read().entries):
+            stored = ledger.read()
+            # states of version 0.1 hold the number of releases only
+            if saved["releases"] > len(stored.entries) or saved.get("ledger", stored.head) not in stored.chain:
                 raise ledger.older_copy_refusal()
             round = saved["releases"] + 1
             context = ReleaseContext(
@@ -151,7 +153,8 @@ class PrototypePrivacyMod:
             values = features.vectors if context.encoder.is_fixed else torch.zeros_like(features.vectors)
             base.validate_features(values, features.labels, context)
             receipt = mechanism.receipt_for(context)
-            ledger.charge(receipt, round=round)  # before the values are read: an error could depend on them
+            # before the values are read: an error could depend on them
+            charge = ledger.charge(receipt, round=round, mechanism=type(mechanism).__name__)
             vectors = sanitize(features.vectors)
             if count := int((vectors != features.vectors).any(dim=1).sum()):
                 client_app.log_to_owner(
@@ -160,6 +163,6 @@ class PrototypePrivacyMod:
                     "which were replaced; check the app and what it received",
                 )
             release = mechanism.release(vectors, features.labels, context)
-            upload = release.if_charged(receipt)
-            store.save(run, {"releases": round, "memory": dict(release.state)})
+            upload = release.open(charge)
+            store.save(run, {"releases": round, "memory": dict(release.state), "ledger": ledger.read().head})
             return upload

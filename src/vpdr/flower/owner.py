@@ -1,6 +1,5 @@
 """What a data owner keeps on its machine: the policy, the ledger of the dataset, saved runs and logs."""
 
-import fcntl
 import hashlib
 import io
 import json
@@ -12,7 +11,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +24,15 @@ from vpdr.config import RunConfig, rules
 from vpdr.data.benchmark import write_split
 from vpdr.encoder.zoo import model_families, weights_for_policy
 from vpdr.federation import load_clients
-from vpdr.io import dump_toml, json_safe, read_with_digest, write_atomically, write_error, write_with_digest
+from vpdr.io import (
+    dump_toml,
+    exclusive_lock,
+    json_safe,
+    read_with_digest,
+    write_atomically,
+    write_error,
+    write_with_digest,
+)
 from vpdr.mechanisms import MECHANISMS, NoiseAllocation
 from vpdr.privacy import Adjacency, Budget, GuaranteeLevel
 from vpdr.rng import Streams
@@ -133,7 +140,8 @@ class RunPolicy:
 class DataPolicy:
     """Where the samples are: a file of features, part of a benchmark, or (neither) supplied by an app."""
 
-    features: str = ""  # an .npz of frozen features: train_x, train_y, test_x, test_y
+    features: str = ""  # an .npz of frozen features: x, y, or already split train_x, train_y, test_x, test_y
+    test_fraction: float = 0.2  # of x, y: each sample is held out by itself, with a key of the owner's
     classes: int = 0  # number of classes of the feature file; public
     place: int = -1  # position among all clients, from 0: selects the member of a model family; -1: unset
     benchmark: str = ""  # the only benchmark kind that a run may name
@@ -148,6 +156,7 @@ class DataPolicy:
         if self.features:
             validation.at_least(1, classes=self.classes)
         validation.at_least(-1, place=self.place)
+        validation.at_least_0_below_1(test_fraction=self.test_fraction)
         privacy.guarantee.declared_encoder(self.encoder)
 
 
@@ -171,7 +180,7 @@ class Policy:
 
     @property
     def needs_own_split(self) -> bool:
-        """Whether the split depends on private labels, so that it must be the owner's own file."""
+        """Whether labels are private, so that the split is the owner's: its own file, or sample by sample."""
         private_labels = self.budget.adjacency != Adjacency.REPLACE_SAME_LABEL
         return private_labels and self.data.benchmark not in {"", *rules.SYNTHETIC_BENCHMARKS}
 
@@ -233,7 +242,9 @@ def _violations(policy: Policy, config: RunConfig) -> Iterator[tuple[RefusalCode
     yield RefusalCode.ROUNDS, config.run.rounds > allow.rounds
     if policy.data.benchmark:
         yield RefusalCode.BENCHMARK, config.benchmark.kind != policy.data.benchmark
-        yield RefusalCode.DIVISION, policy.needs_own_split and not policy.data.settings.get("manifest")
+        settings = policy.data.settings
+        by_labels = settings.get("skew", "domain") != "domain" or settings.get("per_domain", 1) != 1
+        yield RefusalCode.DIVISION, policy.needs_own_split and by_labels and not settings.get("manifest")
     if not rules.uploads_prototypes(config):
         return  # nothing is released
     yield RefusalCode.MECHANISM, config.mechanism.kind not in allow.mechanisms
@@ -271,11 +282,13 @@ class OwnerLedger(privacy.LedgerFile):
     releases: a Gaussian privacy filter covers one part, and the pure part adds at most its own ε.
     """
 
-    def __init__(self, path: Path, split_budget: Budget | None = None, selection_share: float = 0.0) -> None:
-        super().__init__(path)
+    def __init__(
+        self, path: Path, split_budget: Budget | None = None, selection_share: float = 0.0, *, run: str = ""
+    ) -> None:
+        super().__init__(path, run=run)
         self.split_budget, self.selection_share = split_budget, selection_share  # None: not split
 
-    def charge(self, receipt: privacy.Receipt, *, round: int) -> None:
+    def charge(self, receipt: privacy.Receipt, *, round: int, mechanism: str = "") -> privacy.Charge:
         """Record the release on disk, if both parts and their sum allow it; otherwise nothing is recorded."""
         if self.split_budget is not None:
             events, budget = (*self.read().events, *receipt.events), self.split_budget
@@ -286,7 +299,7 @@ class OwnerLedger(privacy.LedgerFile):
             if privacy.accountants.GdpAccountant().epsilon(gaussian, budget.delta) > budget.epsilon - reserved:
                 message = f"{self.path}: epsilon {reserved:g} of the budget is for selections only"
                 raise privacy.BudgetExceeded(message)
-        super().charge(receipt, round=round)
+        return super().charge(receipt, round=round, mechanism=mechanism)
 
     def older_copy_refusal(self) -> Refusal:
         """The refusal for a file that lacks recorded releases."""
@@ -303,16 +316,17 @@ class RunLedger(privacy.Ledger):
 
     owner_ledger: OwnerLedger
 
-    def charge(self, receipt: privacy.Receipt, *, round: int) -> None:
+    def charge(self, receipt: privacy.Receipt, *, round: int, mechanism: str = "") -> privacy.Charge:
         """Check the budget of the run, charge the owner's ledger, then record the release."""
-        self._check_budget(receipt, round)
-        self.owner_ledger.charge(receipt, round=round)
-        privacy.Ledger.charge(self, receipt, round=round)
+        self.check_charge(receipt, round=round)
+        self.owner_ledger.charge(receipt, round=round, mechanism=mechanism)
+        return privacy.Ledger.charge(self, receipt, round=round)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue a run; the owner's file must hold all of its releases."""
         privacy.Ledger.load_state_dict(self, state)
-        if Counter(self.entries) - Counter(self.owner_ledger.read().entries):
+        made, stored = (Counter(entry.content for entry in each.entries) for each in (self, self.owner_ledger.read()))
+        if made - stored:
             raise self.owner_ledger.older_copy_refusal()
 
 
@@ -341,20 +355,20 @@ class NodeStore:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the directory for one request; a second process is refused at once."""
-        try:
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise write_error(self.path, error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ExitStack() as held:
+            try:
+                held.enter_context(exclusive_lock(self.path / "lock", blocking=False))
+            except BlockingIOError as error:
+                raise Refusal(RefusalCode.BUSY, "another process is working for this client") from error
+            except OSError as error:
+                raise write_error(self.path, error) from error
             yield
-        except BlockingIOError as error:
-            raise Refusal(RefusalCode.BUSY, "another process is working for this client") from error
-        finally:
-            os.close(descriptor)
 
-    def ledger(self, policy: Policy) -> OwnerLedger:
-        """The ledger of the dataset, created once, before any other file here; it keeps its first budget."""
+    def ledger(self, policy: Policy, run: str = "") -> OwnerLedger:
+        """The ledger of the dataset, created once, before any other file here; entries name the run.
+
+        It keeps its budget until the owner changes it, in the policy and with `vpdr ledger amend`.
+        """
         file, budget = self.path / "ledger.json", policy.budget
         used = (self.path / "dataset.json").exists() or any((self.path / "runs").glob("*.pt"))
         if used and not file.exists():
@@ -365,7 +379,7 @@ class NodeStore:
         adjacency = Adjacency(budget.adjacency)
         ledger = privacy.Ledger(client=policy.name, budget=limit, accountant=budget.accountant, adjacency=adjacency)
         privacy.LedgerFile.open_or_create(file, ledger)
-        return OwnerLedger(file, limit if budget.is_split else None, budget.selection)
+        return OwnerLedger(file, limit if budget.is_split else None, budget.selection, run=run)
 
     def bind_dataset(self, fingerprint: bytes) -> None:
         """Bind the directory to a dataset at first use; other data are refused afterwards."""
@@ -383,6 +397,14 @@ class NodeStore:
             raise DamagedFile(f"{file} cannot be read: {error}") from error
         if not same:
             raise Refusal(RefusalCode.OTHER_DATA, f"{self.path} belongs to another dataset; use a new directory")
+
+    def split_key(self) -> bytes:
+        """The key by which the owner's samples are split one by one; drawn with the binding to the dataset."""
+        try:
+            key = bytes.fromhex(json.loads((self.path / "dataset.json").read_bytes())["key"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedFile(f"{self.path / 'dataset.json'} cannot be read: {error}") from error
+        return hashlib.blake2b(b"split", key=key, digest_size=32).digest()
 
     def load(self, run: str) -> dict[str, Any] | None:
         """Load the state of one run; None before its first message."""

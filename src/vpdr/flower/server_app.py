@@ -420,7 +420,7 @@ class ServerLoop:
         max_entries = self.config.run.rounds * per_round
         for name, each in metadata.items():
             ledger = state.ledger(self.config, name)
-            ledger.entries.extend(each.entries[: max_entries - len(ledger.entries)])
+            ledger.entries = (*ledger.entries, *each.entries)[:max_entries]
             state.ledgers[name] = ledger.state_dict()
             seconds = {"prototypes": state.release_seconds.get(name, 0.0), **each.metrics.get("seconds", {})}
             state.last_metrics[name] = {**EMPTY_METRICS, **each.metrics, "seconds": seconds}

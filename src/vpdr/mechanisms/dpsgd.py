@@ -48,6 +48,7 @@ class DpSgdConfig:
     total_steps: int  # of the whole run; more would spend the releases' share of the budget
     expected_batch_size: float  # the public number by which the noisy sum is divided
     adjacency: Adjacency = Adjacency.REPLACE_SAME_LABEL
+    last_round: int | None = None  # no release follows the training of a later round; None: not known
 
     def __post_init__(self) -> None:
         base.check_clip_norm(self.clip_norm)
@@ -97,7 +98,8 @@ def split_budget_with_training(
     """Split the precision of a calibrated mechanism between its releases and DP-SGD.
 
     The mechanism, `Igpp` or `Vpp`, is calibrated to the whole budget for its `releases`; it gets more noise.
-    `training_share`, in (0, 1), is the part of the precision for the `rounds` with training.
+    `training_share`, in (0, 1), is the part of the precision for training. The encoder is trained between two
+    releases only: what is trained after the last one, in the remaining `rounds`, would be of no use to anybody else.
 
     Guarantee: precisions 1/σ² of Gaussian events add up under every accountant, and all planned events
     together have the precision that the mechanism alone had, so they cost what it would have cost.
@@ -106,7 +108,9 @@ def split_budget_with_training(
         raise InvalidInput(
             f"train.privacy=dpsgd shares a budget with igpp or vpp, got {type(mechanism).__name__.lower()}"
         )
-    single_release, steps = mechanism.noise_multiplier / math.sqrt(releases), rounds * steps_per_round
+    if releases < 2:
+        raise InvalidInput(f"train.privacy=dpsgd trains between releases and needs at least two, got {releases}")
+    single_release, steps = mechanism.noise_multiplier / math.sqrt(releases), (releases - 1) * steps_per_round
     training = DpSgdConfig(
         clip_norm=clip_norm,
         noise_multiplier=single_release * math.sqrt(steps / training_share),
@@ -114,6 +118,7 @@ def split_budget_with_training(
         total_steps=steps,
         expected_batch_size=expected_batch_size,
         adjacency=mechanism.adjacency,
+        last_round=rounds - 1,
     )
     release_multiplier = mechanism.noise_multiplier / math.sqrt(1 - training_share)
     return replace(mechanism, noise_multiplier=release_multiplier), training
@@ -177,7 +182,7 @@ class DpSgdTrainer:
         if ledger.training_steps + len(receipt.events) > self.config.total_steps:
             return False
         try:
-            ledger.charge(receipt, round=round)
+            ledger.charge(receipt, round=round, mechanism="DpSgd")
         except privacy.BudgetExceeded:
             return False
         with per_sample_gradients(self.model) as gradients:

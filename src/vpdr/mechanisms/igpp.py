@@ -23,7 +23,8 @@ class NoPrivacy:
     Guarantee: none. Each release is a `NotPrivateEvent`, which a ledger with a budget refuses.
 
     >>> release = NoPrivacy().release(torch.ones(4, 2), torch.tensor([0, 0, 1, 1]))
-    >>> release.prototypes.vectors.tolist(), str(release.receipt.level)
+    >>> upload = release.charge_to(privacy.Ledger(client="a", budget=None), round=1)
+    >>> upload.vectors.tolist(), str(release.receipt.level)
     ([[1.0, 1.0], [1.0, 1.0]], 'not private')
     """
 
@@ -50,7 +51,7 @@ class NoPrivacy:
         vectors = context.summariser.postprocess(summary.vectors, summary.sizes.double())
         diagnostics = {"sigma": 0.0, "noise_to_signal": 0.0, "energy_ratio": 0.0}
         prototypes = Prototypes(base.to_finite_float32(vectors), summary.labels)
-        return Release(prototypes, self.receipt_for(context), diagnostics)
+        return Release(prototypes, self.receipt_for(context), diagnostics, mechanism=type(self).__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +72,8 @@ class Igpp(base.GaussianMechanism):
     >>> mechanism = Igpp.calibrated(Budget(1.0, 1e-5), 20, clip_norm=5.0)
     >>> round(mechanism.noise_multiplier, 2)
     16.68
-    >>> mechanism.release(torch.ones(4, 2), torch.tensor([0, 0, 1, 1])).prototypes.vectors.shape
+    >>> release = mechanism.release(torch.ones(4, 2), torch.tensor([0, 0, 1, 1]))
+    >>> release.charge_to(privacy.Ledger(client="a", budget=Budget(1.0, 1e-5)), round=1).vectors.shape
     torch.Size([2, 2])
     """
 
@@ -152,4 +154,4 @@ class Igpp(base.GaussianMechanism):
             "noise_to_signal": base.noise_to_signal(row_sums, context.summariser, noisy, coord_scale),
             "energy_ratio": 1.0,
         }
-        return Release(prototypes, self.receipt_for(context), diagnostics, state)
+        return Release(prototypes, self.receipt_for(context), diagnostics, state, type(self).__name__)

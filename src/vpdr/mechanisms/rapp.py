@@ -470,7 +470,8 @@ class Rapp(base.GaussianMechanism):
     >>> identity = ReleaseProjection.identity(4)
     >>> mechanism = Rapp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=2.0, classes=3, projection=identity)
     >>> release = mechanism.release(torch.ones(6, 4), torch.arange(6) % 2)
-    >>> release.prototypes.vectors.shape, len(release.receipt.events)
+    >>> upload = release.charge_to(privacy.Ledger(client="a", budget=Budget(1.0, 1e-5)), round=1)
+    >>> upload.vectors.shape, len(release.receipt.events)
     (torch.Size([3, 4]), 2)
     """
 
@@ -594,7 +595,7 @@ class Rapp(base.GaussianMechanism):
             "radius": math.sqrt(float(state.moment)),
             "stage": float(state.stage),
         }
-        return Release(prototypes, self.receipt_for(context), diagnostics, state.to_dict())
+        return Release(prototypes, self.receipt_for(context), diagnostics, state.to_dict(), type(self).__name__)
 
     def _load_state(self, context: ReleaseContext) -> RappState:
         if context.state:

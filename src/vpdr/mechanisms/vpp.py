@@ -367,7 +367,8 @@ class Vpp(base.GaussianMechanism):
     >>> import torch
     >>> mechanism = Vpp.calibrated(Budget(1.0, 1e-5), 20, clip_norm=5.0, dim=4)
     >>> release = mechanism.release(torch.ones(6, 4), torch.arange(6) % 2)
-    >>> release.prototypes.vectors.shape, [type(event).__name__ for event in release.receipt.events]
+    >>> upload = release.charge_to(privacy.Ledger(client="a", budget=Budget(1.0, 1e-5)), round=1)
+    >>> upload.vectors.shape, [type(event).__name__ for event in release.receipt.events]
     (torch.Size([2, 4]), ['PureEvent', 'GaussianEvent'])
     """
 
@@ -472,4 +473,4 @@ class Vpp(base.GaussianMechanism):
             "saturated": float((scores >= self.score_cap).double().mean()),
             "noise_to_signal": base.noise_to_signal(row_sums, context.summariser, noisy, coord_scale),
         }
-        return Release(prototypes, self.receipt_for(context), diagnostics, selected.state)
+        return Release(prototypes, self.receipt_for(context), diagnostics, selected.state, type(self).__name__)

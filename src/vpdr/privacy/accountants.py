@@ -125,13 +125,25 @@ def event_from_dict(data: object) -> Event:
             raise InvalidInput(f"expected a gaussian, pure or not private event, got {data!r}")
 
 
+def check_events(events: tuple[Event, ...]) -> None:
+    """Refuse an event of an unknown type, which would otherwise be added up as if it cost nothing."""
+    for event in events:
+        if not isinstance(event, GaussianEvent | PureEvent | NotPrivateEvent):
+            raise InvalidInput(
+                f"no accountant knows the event {type(event).__name__}; "
+                "state the cost as GaussianEvent, PureEvent or NotPrivateEvent"
+            )
+
+
 def gaussian_precision(events: tuple[Event, ...]) -> float:
     """μ² of all Gaussian events together, as one Gaussian of unit sensitivity: Σ 1/noise_multiplier²."""
+    check_events(events)
     return math.fsum(e.noise_multiplier**-2 for e in events if isinstance(e, GaussianEvent))
 
 
 def pure_epsilons(events: tuple[Event, ...]) -> list[float]:
     """The epsilons of the pure events, in order."""
+    check_events(events)
     return [e.epsilon for e in events if isinstance(e, PureEvent)]
 
 
@@ -301,9 +313,9 @@ class RdpAccountant:
         return basic_composition(events, lambda precision: rdp_to_epsilon(precision, delta))
 
     def noise_multiplier(self, budget: Budget, rounds: int, pure_events: RepeatedEvent | None = None) -> float:
-        """Bisection from a fixed bracket; the upper end of the last bracket."""
+        """Bisection from a fixed bracket; the upper end of the last bracket, which `epsilon` has accepted."""
         check_rounds(rounds)
-        release = budget_for_gaussian(budget, pure_events)
+        release, root = budget_for_gaussian(budget, pure_events), math.sqrt(rounds)
         floor = rdp_to_epsilon(0.0, release.delta)
         if release.epsilon <= floor:
             raise InvalidInput(
@@ -312,7 +324,7 @@ class RdpAccountant:
             )
 
         def suffices(multiplier: float) -> bool:
-            return rdp_to_epsilon(rounds / multiplier**2, release.delta) <= release.epsilon
+            return self.epsilon((GaussianEvent(multiplier / root),), release.delta) <= release.epsilon
 
         low, high = BRACKET_LOW, BRACKET_HIGH
         while not suffices(high):

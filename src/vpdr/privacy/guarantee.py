@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TypeVar
 
-from vpdr.privacy.accountants import Event, has_not_private_event
+from vpdr.privacy.accountants import Event, check_events, has_not_private_event
 from vpdr.validation import InvalidInput
 
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -140,6 +140,9 @@ class Receipt:
         terms: the conditions of the guarantee.
         purpose: a release, or training of the encoder.
 
+    Raises:
+        InvalidInput: an event of a type that no accountant knows.
+
     Guarantee: `level` is no stronger than the weakest of the events and terms.
 
     >>> from vpdr.privacy.accountants import GaussianEvent
@@ -153,6 +156,9 @@ class Receipt:
     events: tuple[Event, ...]
     terms: GuaranteeTerms
     purpose: ChargePurpose = ChargePurpose.RELEASE
+
+    def __post_init__(self) -> None:
+        check_events(self.events)
 
     @property
     def level(self) -> GuaranteeLevel:

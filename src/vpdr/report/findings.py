@@ -223,6 +223,7 @@ def statement_terms(privacy: PrivacyStatement) -> dict[str, str | Sequence[str]]
         "Statement": privacy.sentence,
         "Level": f"{level}: {LEVEL_MEANINGS.get(level, '')}",
         "Unit": privacy.unit,
+        "Dataset": privacy.dataset or fmt.DASH,
         "Adjacency": privacy.adjacency,
         "Encoder": privacy.encoder,
         "Class counts": privacy.counts,

@@ -13,7 +13,7 @@ from vpdr.audits.auditor import request_from_run
 from vpdr.cli import main
 from vpdr.federation import run_federation
 from vpdr.privacy import LedgerFile
-from vpdr.privacy.ledger import encode_ledger
+from vpdr.privacy.ledger_file import encode_ledger
 
 FEW = ("--trials", "30", "--rounds", "1", "--seed", "3")
 QUICK = ("--trials", "60", "--rounds", "2", "--seed", "3")
@@ -114,7 +114,7 @@ def test_a_run_that_a_replay_would_not_repeat_is_not_audited(capsys, tmp_path: P
     run_dir = shutil.copytree(strict_run, tmp_path / "run")
     for path in (run_dir / "ledgers").glob("*.json"):
         ledger = LedgerFile(path).read()
-        ledger.entries = [ledger.entries[0], ledger.entries[0]]
+        ledger.entries = (ledger.entries[0], ledger.entries[0])
         path.write_bytes(encode_ledger(ledger))
     assert main(["audit", str(run_dir), "--trials", "30"]) == 2
     error = capsys.readouterr().err

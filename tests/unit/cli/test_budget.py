@@ -139,3 +139,58 @@ def test_a_missing_ledger_is_one_line(capsys, tmp_path) -> None:
     assert main(["ledger", str(tmp_path / "none.json")]) == 2
     assert capsys.readouterr().err.startswith("error: cannot read")
     assert main(["ledger", str(tmp_path)]) == 2
+
+
+def test_an_officer_sees_what_happened_when(capsys, ledger_path) -> None:
+    LedgerFile(ledger_path, run="study-2").amend(epsilon=2.0, reason="board of 3 May")
+    LedgerFile(ledger_path, run="study-2").charge(
+        Receipt(events=(GaussianEvent(50.0),), terms=terms()), round=1, mechanism="Igpp"
+    )
+    printed = answer(capsys, "ledger", str(ledger_path), "--json")
+    last = printed["releases"][-1]
+    assert (last["run"], last["mechanism"], last["round"]) == ("study-2", "Igpp", 1)
+    assert last["time"].startswith("20")
+    assert last["time"].endswith("Z")
+    assert last["hash"] == printed["head"] == LedgerFile(ledger_path).read().head
+    (change,) = printed["amendments"]
+    assert (change["what"], change["old"], change["new"], change["reason"]) == ("epsilon", 1.0, 2.0, "board of 3 May")
+    assert change["position"] == 3
+    assert main(["ledger", str(ledger_path)]) == 0
+    text = capsys.readouterr().out
+    assert "epsilon 1 to 2 (board of 3 May)" in text
+    assert text.count("study-2") == 2
+    assert last["time"] in text
+    assert f"head {printed['head']}" in text
+
+
+def test_a_noted_head_is_found_or_missed(capsys, ledger_path) -> None:
+    heads = LedgerFile(ledger_path).read().chain
+    for count, head in enumerate(heads):
+        assert main(["ledger", str(ledger_path), "--head", head]) == 0
+        assert f"the noted head is that after {count} of {len(heads) - 1} lines" in capsys.readouterr().out
+    printed = answer(capsys, "ledger", str(ledger_path), "--head", heads[1], "--json")
+    assert printed["noted_head"] == {"head": heads[1], "lines_before": 1, "in_file": True}
+    assert main(["ledger", str(ledger_path), "--head", "0" * 64]) == 1
+    assert "is not in this file" in capsys.readouterr().out
+    assert main(["ledger", str(ledger_path), "--head", "short"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_budget_is_changed_by_command(capsys, ledger_path) -> None:
+    assert main(["ledger", "amend", str(ledger_path), "--epsilon", "2", "--reason", "board of 3 May"]) == 0
+    assert "epsilon 1 to 2" in capsys.readouterr().out
+    assert main(["ledger", "amend", str(ledger_path), "--client", "hospital-b", "--json"]) == 0
+    assert capsys.readouterr().out.count("hospital-b") >= 1
+    ledger = LedgerFile(ledger_path).read()
+    assert (ledger.client, ledger.budget) == ("hospital-b", Budget(2.0, 1e-5))
+    before = ledger_path.read_bytes()
+    for wrong in (["--epsilon", "0.1"], [], ["--client", "hospital-b"], ["--epsilon", "nan"]):
+        assert main(["ledger", "amend", str(ledger_path), *wrong]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert ledger_path.read_bytes() == before
+
+
+def test_the_commands_of_a_ledger_have_help(capsys) -> None:
+    for arguments in (["ledger", "--help"], ["ledger", "show", "--help"], ["ledger", "amend", "--help"]):
+        assert main(arguments) == 0
+        assert "FILE" in capsys.readouterr().out

@@ -9,8 +9,9 @@ from vpdr.validation import InvalidInput
 
 def test_a_class_without_samples_is_named():
     domain = ImageDomain(name="d", images=np.zeros((2, 4, 4, 3), np.uint8), labels=np.array([0, 2]))
+    benchmark = Benchmark(name="x", classes=3, class_names=("a", "b", "c"), domains=(domain,))
     with pytest.raises(InvalidInput, match="class b has no samples in any domain"):
-        Benchmark(name="x", classes=3, class_names=("a", "b", "c"), domains=(domain,))
+        benchmark.check_every_class()
 
 
 def test_a_domain_needs_a_label_for_each_image():

@@ -3,15 +3,20 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tests.unit.federation.conftest import tiny
 from vpdr.client import Samples, Shard
+from vpdr.data.benchmark import Benchmark, ImageDomain
+from vpdr.federation import builder
 from vpdr.federation.builder import build
 from vpdr.federation.run import RunOptions, run_federation
-from vpdr.privacy import ACCOUNTANTS, BudgetExceeded, LedgerFile
+from vpdr.privacy import ACCOUNTANTS, Adjacency, BudgetExceeded, LedgerFile
 from vpdr.rng import Streams
+from vpdr.types import no_progress
+from vpdr.validation import InvalidInput
 
 
 class Crash(Exception):
@@ -169,3 +174,21 @@ def test_the_text_of_a_federation_holds_no_private_values() -> None:
     assert f"{float(first):.4f}" not in text
     assert "frozen_features=" not in text
     assert "labels=" not in text
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_a_class_without_samples_is_an_error_only_where_labels_are_public(monkeypatch, adjacency) -> None:
+    rng = np.random.default_rng(0)
+    domain = ImageDomain(
+        name="d", labels=np.arange(60) % 3, images=rng.integers(256, size=(60, 8, 8, 3), dtype=np.uint8)
+    )
+    benchmark = Benchmark(name="toy", classes=4, class_names=("a", "b", "c", "d"), domains=(domain,))
+    monkeypatch.setattr(builder, "pooled_features", lambda key: (benchmark, torch.ones(60, 1280), None))
+    settings = ("benchmark.kind=quickstart", "release.summariser=sums", "model.adapters=last", "model.dim=12")
+    config = tiny(*settings, f"budget.adjacency={adjacency}", "benchmark.assignment=sample_hash")
+    if adjacency is Adjacency.REPLACE_SAME_LABEL:
+        with pytest.raises(InvalidInput, match="class d has no samples"):
+            builder.load_clients(config, Streams(0), no_progress)
+        return
+    (setup,) = builder.load_clients(config, Streams(0), no_progress).clients.values()
+    assert len(setup.shard.train.labels) > len(setup.shard.test.labels) > 0

@@ -36,7 +36,7 @@ def make_silo(tmp_path: Path, place: str) -> NodeStore:
 @pytest.mark.parametrize("place", [0, 2, 5])
 def test_a_client_has_the_model_of_its_position(tmp_path: Path, place: int) -> None:
     store, config = make_silo(tmp_path, f"place = {place}\n"), make_config()
-    assert load_local_client(store.policy(), config)[0].model_spec == family_model_spec("LiteC4", place)
+    assert load_local_client(store.policy(), config, b"key")[0].model_spec == family_model_spec("LiteC4", place)
     assert handle_request(store, make_request(config)).upload is not None
 
 
@@ -63,5 +63,5 @@ def test_the_numbers_are_those_of_vpdr_run(tmp_path: Path) -> None:
 def test_a_client_with_one_domain_of_a_benchmark_has_its_own_model() -> None:
     config = make_config()
     data = DataPolicy(benchmark="quickstart", place=3, settings={"domains": ["printed"], "samples": 40})
-    setup, _ = load_local_client(Policy(name="printed", data=data), config)
+    setup, _ = load_local_client(Policy(name="printed", data=data), config, b"key")
     assert setup.model_spec == family_model_spec("LiteC4", 3)

@@ -86,15 +86,20 @@ def test_private_labels_are_not_split_by_a_server(adjacency: str) -> None:
         .config
     )
     budget = BudgetPolicy(adjacency=adjacency)
+    greedy = ("benchmark.test_fraction=0.5", "benchmark.skew=label", "benchmark.minimum=30")
+    other = load_experiment("strict", ExperimentOptions(settings=(*settings, *greedy))).method_configs[0].config
     bare = Policy(name="photos", budget=budget, data=DataPolicy(benchmark="quickstart"))
-    with pytest.raises(Refusal) as refusal:
-        check_config_against_policy(bare, config)
-    assert refusal.value.code is RefusalCode.DIVISION
+    check_config_against_policy(bare, config)  # sample by sample, with the owner's key and settings
+    section = with_local_paths(bare, other).benchmark
+    assert section == BenchmarkSection(kind="quickstart", skew="domain", assignment="sample_hash")
+    for by_labels in ({"skew": "label"}, {"skew": "pooled"}, {"per_domain": 2}):
+        shared = Policy(name="photos", budget=budget, data=DataPolicy(benchmark="quickstart", settings=by_labels))
+        with pytest.raises(Refusal) as refusal:
+            check_config_against_policy(shared, config)
+        assert refusal.value.code is RefusalCode.DIVISION
     own = DataPolicy(benchmark="quickstart", settings={"manifest": "/srv/split.json", "samples": 60})
     own_split = Policy(name="photos", budget=budget, data=own)
     check_config_against_policy(own_split, config)
-    greedy = ("benchmark.test_fraction=0.5", "benchmark.skew=label", "benchmark.minimum=30")
-    other = load_experiment("strict", ExperimentOptions(settings=(*settings, *greedy))).method_configs[0].config
     section = with_local_paths(own_split, other).benchmark
     assert section == BenchmarkSection(kind="quickstart", manifest="/srv/split.json", samples=60)
     public = Policy(name="photos", data=DataPolicy(benchmark="quickstart"))

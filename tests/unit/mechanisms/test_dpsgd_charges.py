@@ -108,7 +108,7 @@ def test_everything_planned_fits_into_the_budget(accountant, mechanism) -> None:
     record = record_of(config)
     for ledger in record.ledgers.values():
         kinds = [entry["purpose"] for entry in ledger["entries"]]
-        assert kinds == ["release", "training"] * 4
+        assert kinds == [*["release", "training"] * 3, "release"]
     assert 1.9 < record.privacy.epsilon_spent <= 2
     assert record.privacy.level == "proved"
 
@@ -116,7 +116,7 @@ def test_everything_planned_fits_into_the_budget(accountant, mechanism) -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_the_training_share_is_a_share_of_the_precision(share) -> None:
     client = build(private(f"train.private_share={share}", "run.rounds=5")).clients[0]
-    training = 10 / client.release_config.dpsgd_config.noise_multiplier**2
+    training = 8 / client.release_config.dpsgd_config.noise_multiplier**2  # a release follows in four of five rounds
     release = 5 / client.release_config.mechanism.noise_multiplier**2
     assert training / (training + release) == pytest.approx(share)
 
@@ -140,7 +140,7 @@ def test_lost_steps_are_not_charged_to_the_share_of_releases() -> None:
         lost.release_config.dpsgd_config.round_receipt(seeded()), round=1
     )  # paid, and then the power went
     simulate(federation)
-    assert (lost.ledger.training_steps, lost.dpsgd_trainer.steps_taken) == (8, 6)
+    assert (lost.ledger.training_steps, lost.dpsgd_trainer.steps_taken) == (6, 4)
     assert len(lost.ledger.releases) == 4
     assert lost.ledger.level is GuaranteeLevel.PROVED
 
@@ -161,9 +161,37 @@ def test_training_with_system_noise_is_charged_on_disk(tmp_path: Path) -> None:
     config = private("release.noise=system")
     run_federation(config, tmp_path)
     ledger = LedgerFile(tmp_path / "ledgers" / "client-000.json").read()
-    assert (len(ledger.releases), ledger.training_steps) == (3, 6)
+    assert (len(ledger.releases), ledger.training_steps) == (3, 4)
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["privacy"]["level"] == "proved"
     assert "simulated" not in record["privacy"]["sentence"]
     assert "its private training is part of the epsilon" in record["privacy"]["sentence"]
-    assert record["privacy"]["training_steps"] == {f"client-00{n}": 6 for n in range(3)}
+    assert record["privacy"]["training_steps"] == {f"client-00{n}": 4 for n in range(3)}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [("run.rounds=3",), ("run.rounds=6", "release.count=3"), ("run.rounds=6", "release.count=2", "train.epochs=3")],
+)
+def test_nothing_is_spent_after_the_last_release(settings) -> None:
+    """40 % of the precision was once spent on steps that no release follows: five releases in twenty rounds."""
+    config = private(*settings)
+    federation = build(config)
+    simulate(federation)
+    for client in federation.clients:
+        entries = client.ledger.entries
+        assert [entry.is_release for entry in entries] == [*[True, False] * (config.releases - 1), True]
+        assert client.ledger.epsilon_spent > 0.99 * config.budget.epsilon
+
+
+def test_a_client_that_was_away_trains_as_long_as_a_release_follows() -> None:
+    config = private("run.rounds=6", "release.count=3", "participation.schedule={client-001=[2,4,5,6]}")
+    federation = build(config)
+    simulate(federation)
+    away = next(client for client in federation.clients if client.id == "client-001")
+    assert [entry.round for entry in away.ledger.entries] == [2, 2, 4, 4, 5]
+
+
+def test_one_release_is_not_worth_private_training() -> None:
+    with pytest.raises(InvalidInput, match="at least two releases"):
+        private("release.count=1")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.conftest import BUDGET, CLASSES, blobs
+from tests.conftest import BUDGET, CLASSES, blobs, opened
 from tests.unit.mechanisms.rapp_cases import release_context
 from vpdr import ClassMeans, ClassSums, FinchClusters, Igpp
 from vpdr.validation import InvalidInput
@@ -13,7 +13,7 @@ def released(accumulate: bool, **settings: object):
     mechanism = Igpp.calibrated(BUDGET, 20, clip_norm=40.0, accumulate=accumulate)
     state = {}
     for t in range(1, 21):
-        release = mechanism.release(*blobs(1), release_context(t, state=state, **settings))
+        release = opened(mechanism.release(*blobs(1), release_context(t, state=state, **settings)))
         state = release.state
     return release
 
@@ -37,7 +37,7 @@ def test_the_precision_is_published_where_it_may_be() -> None:
 
 def test_rows_that_change_cannot_be_averaged() -> None:
     mechanism = Igpp.calibrated(BUDGET, 2, clip_norm=5.0, accumulate=True)
-    first = mechanism.release(*blobs(1), release_context())
+    first = opened(mechanism.release(*blobs(1), release_context()))
     with pytest.raises(InvalidInput, match="amazon: releases can be averaged only"):
         mechanism.release(
             torch.randn(9, 32, generator=torch.Generator().manual_seed(0)),

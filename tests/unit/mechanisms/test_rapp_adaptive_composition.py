@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jaxtyping import Float
 from torch import Tensor
 
-from tests.conftest import CLASSES, DIM, blobs
+from tests.conftest import CLASSES, DIM, blobs, opened
 from tests.unit.audits.audit_cases import ScaledNoise
 from tests.unit.mechanisms.rapp_cases import make_rapp
 from vpdr import Adjacency, ClassMeans, ReleaseContext, SeededNoise
@@ -83,7 +83,7 @@ class Run:
             for t in range(1, mechanism.stages.releases + 1):
                 noise = ScaledNoise(SeededNoise(Streams(3).generator("release", round=t)), factor)
                 at = ReleaseContext(encoder="public", round=t, noise=noise, last_broadcast=last_broadcast, state=state)
-                release = mechanism.release(data.vectors, data.labels, at)
+                release = opened(mechanism.release(data.vectors, data.labels, at))
                 contexts.append(dataclasses.replace(at, noise=ScaledNoise(Units(), factor)))
                 charged += gaussian_precision(release.receipt.events)
                 state, last_broadcast = release.state, broadcast_far(t, scales[t - 1])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import CLASSES, DIM, blobs
+from tests.conftest import CLASSES, DIM, blobs, opened
 from tests.unit.mechanisms.rapp_cases import make_rapp, release_context, stage_params
 from tests.unit.mechanisms.test_rapp_stage_sensitivity import (
     labels_of,
@@ -132,7 +132,7 @@ def error_ratio(projection: ReleaseProjection, mean_variance: float | None = Non
     mechanism = make_rapp(rounds=1, epsilon=4.0, clip_norm=200.0, shares=(1.0,), projection=projection)
     ratios = []
     for seed in range(60):
-        upload = mechanism.release(vectors, labels, release_context(seed=seed)).prototypes
+        upload = opened(mechanism.release(vectors, labels, release_context(seed=seed))).prototypes
         published = upload.variances
         if mean_variance is not None:
             published = published / projection.mean_variance * mean_variance

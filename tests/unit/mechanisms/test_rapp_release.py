@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.conftest import BUDGET, CLASSES, DIM, blobs
+from tests.conftest import BUDGET, CLASSES, DIM, blobs, opened
 from tests.unit.mechanisms.rapp_cases import anchors, make_rapp, release_context
 from vpdr import Adjacency, Budget, Ledger
 from vpdr.mechanisms import ReleaseProjection
@@ -40,7 +40,8 @@ def test_the_upload_has_one_shape(client, adjacency, per_class, name) -> None:
     mechanism = make_rapp(adjacency=adjacency, per_class=per_class, projection=PROJECTIONS[name])
     state, last_broadcast = {}, None
     for t in range(1, 6):
-        release = mechanism.release(*CLIENTS[client], release_context(t, state=state, last_broadcast=last_broadcast))
+        context = release_context(t, state=state, last_broadcast=last_broadcast)
+        release = opened(mechanism.release(*CLIENTS[client], context))
         upload, state, last_broadcast = release.prototypes, release.state, release.prototypes
         assert upload.vectors.shape == (CLASSES * per_class, DIM)
         assert upload.vectors.dtype is upload.variances.dtype is torch.float32
@@ -58,7 +59,8 @@ def test_no_declared_clip_norm_makes_a_release_fail(client, adjacency, radius, e
     """With all stages in one release the later ones build on numbers that have not been sent yet."""
     for per_class in (1, 2):
         mechanism = make_rapp(1, epsilon, clip_norm=radius, adjacency=adjacency, per_class=per_class)
-        upload = mechanism.release(*CLIENTS[client], release_context(last_broadcast=anchors(0, 1e30))).prototypes
+        context = release_context(last_broadcast=anchors(0, 1e30))
+        upload = opened(mechanism.release(*CLIENTS[client], context)).prototypes
         assert upload.vectors.isfinite().all()
         assert upload.variances.isfinite().all()
 
@@ -92,7 +94,8 @@ def test_a_hostile_server_changes_neither_shape_nor_cost(what) -> None:
 def all_stages(mechanism, vectors, labels, last_broadcast=None):
     state = {}
     for t in range(1, 6):
-        release = mechanism.release(vectors, labels, release_context(t, state=state, last_broadcast=last_broadcast))
+        context = release_context(t, state=state, last_broadcast=last_broadcast)
+        release = opened(mechanism.release(vectors, labels, context))
         state = release.state
     return release
 
@@ -113,7 +116,7 @@ def test_published_variances_are_the_noise() -> None:
     ratios = []
     for seed in range(40):
         mechanism = make_rapp(rounds=1, epsilon=4.0, clip_norm=40.0, shares=(1.0,))
-        result = mechanism.release(vectors, labels, release_context(seed=seed)).prototypes
+        result = opened(mechanism.release(vectors, labels, release_context(seed=seed))).prototypes
         ratios.append(float(((result.vectors - clean).square().mean(1) / result.variances).mean()))
     assert 0.9 < sum(ratios) / len(ratios) < 1.1
 
@@ -126,7 +129,7 @@ def test_stages_beat_one_release_of_everything() -> None:
     def error(shares: tuple[float, ...]) -> float:
         # without a broadcast: centres come from the client's own stages, all in one release
         mechanism = make_rapp(rounds=1, epsilon=4.0, clip_norm=120.0, shares=shares)
-        result = mechanism.release(vectors, labels, release_context()).prototypes
+        result = opened(mechanism.release(vectors, labels, release_context())).prototypes
         return float((result.vectors - clean).square().mean())
 
     assert error((0.05, 0.10, 0.15, 0.30, 0.40)) < 0.2 * error((1.0,))
@@ -188,7 +191,7 @@ def test_several_centres_find_several_modes() -> None:
         mechanism = make_rapp(rounds=8, epsilon=8.0, clip_norm=35.0, per_class=per_class, shares=(1.0,) * 8)
         state = {}
         for t in range(1, 9):
-            release = mechanism.release(vectors, labels, release_context(t, state=state))
+            release = opened(mechanism.release(vectors, labels, release_context(t, state=state)))
             state = release.state
         centres = release.prototypes.vectors.reshape(CLASSES, per_class, DIM)[labels]
         return float((vectors[:, None] - centres).square().sum(2).min(1).values.mean())

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import CLASSES, DIM, blobs
+from tests.conftest import CLASSES, DIM, blobs, opened
 from tests.unit.mechanisms.rapp_cases import make_rapp, release_context, stage_params
 from vpdr import Adjacency, ClassSums
 from vpdr.mechanisms.exact_noise import Grid
@@ -110,8 +110,8 @@ def test_a_whole_stage_moves_by_no_more_than_it_is_charged(adjacency) -> None:
     if adjacency is ADD_REMOVE:
         other, relabelled = torch.cat([vectors, other[3:4]]), torch.cat([labels, labels[3:4]])
     last_broadcast = Prototypes(vectors[:CLASSES] * 50, torch.arange(CLASSES))
-    one = mechanism.release(vectors, labels, release_context(last_broadcast=last_broadcast))
-    two = mechanism.release(other, relabelled, release_context(last_broadcast=last_broadcast))
+    one = opened(mechanism.release(vectors, labels, release_context(last_broadcast=last_broadcast)))
+    two = opened(mechanism.release(other, relabelled, release_context(last_broadcast=last_broadcast)))
     assert one.receipt == two.receipt
     first, second = one.state, two.state
     assert first["weight"] == second["weight"]  # the scale of the noise does not depend on the data

@@ -3,8 +3,9 @@
 import mpmath
 import pytest
 
+from tests.unit.privacy.test_ledger import TERMS
 from vpdr import Budget
-from vpdr.privacy import ACCOUNTANTS, GaussianEvent
+from vpdr.privacy import ACCOUNTANTS, GaussianEvent, Receipt
 from vpdr.privacy.accountants import PureEvent, RepeatedEvent, event_from_dict
 from vpdr.validation import InvalidInput
 
@@ -50,3 +51,33 @@ def test_impossible_numbers_are_refused_in_one_line(call) -> None:
 
 def test_large_selections_do_not_overflow() -> None:
     assert JOINT.epsilon((PureEvent(900.0), GaussianEvent(5.0)), 1e-5) >= 900
+
+
+class SubsampledEvent:
+    """A cost that no accountant here knows; it once cost nothing."""
+
+
+@pytest.mark.parametrize("name", ACCOUNTANTS)
+@pytest.mark.parametrize("others", [(), (GaussianEvent(20.0),), (PureEvent(0.1), GaussianEvent(20.0))])
+def test_an_event_of_an_unknown_type_is_refused(name, others) -> None:
+    with pytest.raises(InvalidInput, match="no accountant knows the event SubsampledEvent"):
+        ACCOUNTANTS[name].epsilon((*others, SubsampledEvent()), 1e-5)
+    with pytest.raises(InvalidInput, match="SubsampledEvent"):
+        Receipt(events=(*others, SubsampledEvent()), terms=TERMS)
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 7, 20, 1000])
+@pytest.mark.parametrize("name", ACCOUNTANTS)
+def test_the_noise_is_verified_by_the_accountant_itself(name, rounds) -> None:
+    accountant = ACCOUNTANTS[name]
+    multiplier = accountant.noise_multiplier(Budget(1.0, 1e-5), rounds)
+    assert accountant.epsilon((GaussianEvent(multiplier),) * rounds, 1e-5) <= 1.0
+
+
+def test_rdp_bisects_on_its_own_epsilon(monkeypatch) -> None:
+    rdp = ACCOUNTANTS["rdp"]
+    published = rdp.noise_multiplier(Budget(1.0, 1e-5), 20)
+    assert round(published, 3) == 21.921
+    stricter = type(rdp).epsilon
+    monkeypatch.setattr(type(rdp), "epsilon", lambda self, events, delta: 2 * stricter(self, events, delta))
+    assert rdp.noise_multiplier(Budget(1.0, 1e-5), 20) > 1.9 * published

@@ -13,7 +13,7 @@ from tests.unit.privacy.test_ledger import BUDGET, RECEIPT, TERMS, fresh
 from vpdr import Budget, Ledger, LedgerFile
 from vpdr.privacy import ACCOUNTANTS, BudgetExceeded, GaussianEvent, Receipt
 from vpdr.privacy.accountants import PureEvent, RepeatedEvent
-from vpdr.privacy.ledger import open_file_ledger
+from vpdr.privacy.ledger_file import open_file_ledger
 from vpdr.validation import DamagedFile, InvalidInput
 
 EXACT, JOINT = ACCOUNTANTS["exact"], ACCOUNTANTS["joint"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.federation.conftest import tiny
 from vpdr.federation import run_federation
 from vpdr.io import dump_toml, json_bytes
-from vpdr.records import RunRecord, final_accuracy, read_record
+from vpdr.records import RunRecord, final_accuracy, privacy_statement, read_record
 
 DESCRIBED = (Path(__file__).parents[3] / "docs" / "record.md").read_text()
 
@@ -61,3 +61,22 @@ values = st.recursive(
 @given(st.dictionaries(keys, st.one_of(values, st.dictionaries(keys, values, max_size=3)), max_size=4))
 def test_toml_reads_back_what_was_written(data) -> None:
     assert tomllib.loads(dump_toml(data)) == data
+
+
+@pytest.mark.parametrize(
+    ("settings", "dataset"),
+    [
+        (["benchmark.kind=quickstart"], "all rows of the client, since they are split by their labels"),
+        (["benchmark.kind=quickstart", "budget.adjacency=replace-one"], "the training rows after the split"),
+        (
+            ["benchmark.kind=quickstart", "budget.adjacency=replace-one", "benchmark.assignment=sample_hash"],
+            "all rows of the client, since each is assigned",
+        ),
+        (["benchmark.kind=quickstart", "benchmark.manifest=a.json"], "the training rows after the split"),
+        (["benchmark.kind=synthetic"], "the training rows after the split"),
+    ],
+)
+def test_the_statement_says_which_dataset_is_protected(settings, dataset) -> None:
+    config = tiny("release.summariser=sums", *settings)
+    statement = privacy_statement(config, [])
+    assert statement.dataset.startswith(dataset)
