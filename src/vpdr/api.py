@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vpdr import audits, io, privacy, rng
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
