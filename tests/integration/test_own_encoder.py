@@ -173,7 +173,7 @@ def test_a_registered_module_is_a_backbone_of_every_command(images: Path, tmp_pa
     vpdr.BACKBONES.register("small", BackboneSpec.of(own_backbone()))
     try:
         record = vpdr.run(config_for(images, "model.backbone=small"), tmp_path / "run")
-        assert record["plan"]["model"]["backbone"] == "small"
+        assert record.plan["model"]["backbone"] == "small"
     finally:
         vpdr.BACKBONES.unregister("small")
 

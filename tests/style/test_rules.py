@@ -346,7 +346,7 @@ ALWAYS_READ = {"run.rounds", "run.seed", "run.threads", "run.name", "run.is_eval
 READS_OF_SETTINGS = {  # what a file may read besides: for a check, a message or a description, not to build a run
     "federation/run.py": {"release.noise"},
     "federation/builder.py": set(),
-    "flower/client_app.py": {"model.family"},  # whose position a policy declares
+    "flower/client_app.py": {"model.family", "model.backbone"},  # whose position a policy declares
     "flower/mod.py": set(),
     "flower/server_app.py": {"train.is_private"},
     "flower/messages.py": set(),

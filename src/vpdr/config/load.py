@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from vpdr import validation
 from vpdr.config.config import SECTION_NAMES, TOP_LEVEL_KEYS, RunConfig, check_sections, suggest_setting
@@ -16,6 +16,8 @@ from vpdr.config.renames import modernise, rename_keys
 from vpdr.config.rules import benchmark_names
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.validation import DamagedFile, InvalidInput, check_known, deep_merge, suggestion
+
+ConfigTables: TypeAlias = Mapping[str, Any]  # nested tables, as in TOML
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

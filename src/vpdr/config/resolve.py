@@ -17,12 +17,14 @@ from vpdr.config.config import BenchmarkSection, RunConfig
 from vpdr.data import BENCHMARK_SPECS
 from vpdr.data.benchmark import SplitConfig
 from vpdr.encoder import zoo
+from vpdr.encoder.backbone import Backbone
 from vpdr.frameworks import Framework
 from vpdr.mechanisms import base, split_budget_with_training
 from vpdr.privacy import Adjacency, Ledger, NoiseOrigin
 from vpdr.prototypes import SUMMARISERS, ClassMeans, Summariser, summarisers
 from vpdr.regulariser import RegulariserConfig
 from vpdr.rng import Streams
+from vpdr.validation import InvalidInput
 
 QUICKSTART_SPLIT = SplitConfig(test_fraction=0.25)
 
@@ -162,6 +164,21 @@ def model_specs(config: RunConfig) -> tuple[zoo.ModelSpec, ...]:
 
 def _modality(backbone: str) -> str:
     return zoo.BACKBONES[backbone].info.modality if backbone in zoo.BACKBONES else "image"
+
+
+def with_own_backbone(config: RunConfig, backbone: Backbone) -> tuple[RunConfig, Backbone]:
+    """The config that names it, and the backbone with the config's device and size of images."""
+    model, section = config.model, config.benchmark
+    if not isinstance(backbone, Backbone):
+        raise InvalidInput(f"expected a vpdr.Backbone, got a {type(backbone).__name__}; use vpdr.Backbone.from_module")
+    if section.kind in rules.SYNTHETIC_BENCHMARKS:
+        raise InvalidInput(f"benchmark {section.kind} has no samples for a backbone; leave out backbone")
+    if model.family or model.weights:
+        raise InvalidInput("backbone comes with its weights; leave out model.family and model.weights")
+    backbone = backbone.to(config.run.device)
+    if section.pixels and backbone.pixels:
+        backbone = backbone.with_pixels(section.pixels)
+    return replace(config, model=replace(model, backbone=zoo.PYTHON_PREFIX + backbone.name)), backbone
 
 
 def train_config(config: RunConfig, classes: int) -> TrainConfig:

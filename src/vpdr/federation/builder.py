@@ -348,7 +348,7 @@ def build(
     8
     """
     if backbone is not None:
-        config, backbone = _with_own_backbone(config, backbone)
+        config, backbone = resolve.with_own_backbone(config, backbone)
     setups = load_clients(config, Streams(config.run.seed), progress, own_backbone=backbone)
     factory, names = ClientFactory(config, setups.classes), sorted(setups.clients)
     labels = [setups.clients[name].shard.train.labels for name in names]
@@ -373,21 +373,6 @@ def build(
         client_setups=setups.clients,
         split=setups.split,
     )
-
-
-def _with_own_backbone(config: RunConfig, backbone: Backbone) -> tuple[RunConfig, Backbone]:
-    """The config that names it, and the backbone with the config's device and size of images."""
-    model, section = config.model, config.benchmark
-    if not isinstance(backbone, Backbone):
-        raise InvalidInput(f"expected a vpdr.Backbone, got a {type(backbone).__name__}; use vpdr.Backbone.from_module")
-    if section.kind in rules.SYNTHETIC_BENCHMARKS:
-        raise InvalidInput(f"benchmark {section.kind} has no samples for a backbone; leave out backbone")
-    if model.family or model.weights:
-        raise InvalidInput("backbone comes with its weights; leave out model.family and model.weights")
-    backbone = backbone.to(config.run.device)
-    if section.pixels and backbone.pixels:
-        backbone = backbone.with_pixels(section.pixels)
-    return replace(config, model=replace(model, backbone=zoo.PYTHON_PREFIX + backbone.name)), backbone
 
 
 class ClientFactory:

@@ -62,9 +62,9 @@ def test_evaluating_less_often_changes_no_other_result() -> None:
     assert often.final == seldom.final
 
 
-def odd_clients(*args) -> ClientSetups:
+def odd_clients(*args, **kwargs) -> ClientSetups:
     """One client with one class, one with one sample, one without any."""
-    setups = load_clients(*args)
+    setups = load_clients(*args, **kwargs)
     names = list(setups.clients)
 
     def cut(name: str, rows: torch.Tensor):
