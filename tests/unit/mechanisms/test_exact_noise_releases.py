@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.conftest import BUDGET, CLASSES, DIM, blobs
+from tests.conftest import BUDGET, CLASSES, DIM, blobs, opened
 from vpdr import Adjacency, ClassMeans, ClassSums, Igpp, Rapp, ReleaseContext, ReleaseProjection, SelectionConfig, Vpp
 from vpdr.mechanisms import DpSgdConfig, base, exact_noise
 from vpdr.mechanisms.dpsgd import sum_clipped_gradients
@@ -291,7 +291,7 @@ def test_no_sample_moves_a_training_step_further_than_its_event_says(adjacency, 
 def test_extreme_features_and_clip_norms_release_finite_numbers(name, radius, feature) -> None:
     vectors, labels = torch.full((12, DIM), feature, dtype=torch.float64), torch.arange(12) % CLASSES
     mechanism = dataclasses.replace(MECHANISMS[name](SAME), clip_norm=radius)
-    upload = mechanism.release(vectors, labels, ReleaseContext(encoder="public")).prototypes
+    upload = opened(mechanism.release(vectors, labels, ReleaseContext(encoder="public"))).prototypes
     assert upload.vectors.isfinite().all()
 
 
