@@ -21,7 +21,7 @@ from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, check_known
 
 
-def load_config(source: str | Mapping[str, Any] = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
+def load_config(source: str | Mapping[str, object] = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
     """Read a preset, a TOML file or a dict of tables, and change some settings.
 
     `paper` and `authors` are VPDR (mechanism vpp, regulariser dcr) unless settings name a mechanism or a
@@ -272,7 +272,7 @@ def stored_run(out: Path) -> StoredRun:
     return StoredRun(experiment, attacks and AttackConfig.from_data(attacks), kept)
 
 
-def write_experiment_file(out: Path, content: Mapping[str, Any]) -> None:
+def write_experiment_file(out: Path, content: Mapping[str, object]) -> None:
     """Write what a comparison consists of beside its runs, so that its directory is enough to resume it."""
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -196,7 +196,7 @@ class AttackConfig:
         return not self.rounds or round in self.rounds
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> "AttackConfig":
+    def from_data(cls, data: CheckpointState) -> "AttackConfig":
         """The inverse of `to_data`; device and workers have their default."""
         return cls(
             kinds=tuple(data["kinds"]),

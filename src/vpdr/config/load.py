@@ -90,7 +90,7 @@ def load_experiment(source: str | Mapping[str, Any], options: ExperimentOptions 
             }
             named = merged(list(layers.values()))
             first = Layer(tables=_preset_tables(preset, name, named, is_single=not method), is_checked=False)
-            layers = {"preset": first, "--data": data_dirs.layer(named), **layers}
+            layers = {"preset": first, **layers, "--data": data_dirs.layer(named)}
             config = RunConfig.from_tables(merged(list(layers.values())))
             given.add(layers, config)
             method_configs.append(MethodConfig(scenario=scenario, method=method, config=config))
