@@ -12,7 +12,6 @@ from pathlib import Path
 from vpdr import audits, io, privacy, rng
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load, load_experiment, rules
-from vpdr.config.load import ConfigTables
 from vpdr.federation import Callbacks, JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
 from vpdr.federation.run import make_jobs, run_federation, sweep
 from vpdr.records import AttackReport, RunDir, RunRecord, UploadStore, finished_record
@@ -22,7 +21,7 @@ from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, check_known
 
 
-def load_config(source: str | ConfigTables = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
+def load_config(source: str | Mapping[str, object] = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
     """Read a preset, a TOML file or a dict of tables, and change some settings.
 
     `paper` and `authors` are VPDR (mechanism vpp, regulariser dcr) unless settings name a mechanism or a
@@ -273,7 +272,7 @@ def stored_run(out: Path) -> StoredRun:
     return StoredRun(experiment, attacks and AttackConfig.from_data(attacks), kept)
 
 
-def write_experiment_file(out: Path, content: ConfigTables) -> None:
+def write_experiment_file(out: Path, content: Mapping[str, object]) -> None:
     """Write what a comparison consists of beside its runs, so that its directory is enough to resume it."""
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from vpdr.validation import InvalidInput
 
 _NO_DEFAULT = object()
 _MAX_REMEDIES, _MAX_VALUES = 2, 4  # that one line names
+_MAX_CONFIGS = 8  # of a comparison, in which a remedy is searched
 
 Remedy: TypeAlias = tuple[tuple[str, Any], ...]  # settings to change, with their values
 
@@ -86,14 +87,15 @@ def check_settings_count(given: Iterable[tuple[str, Sequence[RunConfig]]]) -> No
             if id(config) not in read:
                 read[id(config)] = settings_read(config)
         if not any(path in read[id(config)] for config in configs):
-            raise InvalidInput(no_effect(path, configs[0]))
+            raise InvalidInput(no_effect(path, configs))
 
 
-def no_effect(path: str, config: RunConfig) -> str:
-    """Why a setting changes nothing in a config, and which other settings would make it count."""
-    remedies = _remedies(path, config)
-    if not remedies:
+def no_effect(path: str, configs: Sequence[RunConfig]) -> str:
+    """Why a setting changes nothing in these configs, and which other settings would make it count in one of them."""
+    found = [(config, remedies) for config in configs[:_MAX_CONFIGS] if (remedies := _remedies(path, config))]
+    if not found:
         return f"{path} has no effect on this run; leave it out"
+    config, remedies = min(found, key=lambda each: len(each[1][0]))  # the fewest changes
     names = list(dict.fromkeys(name for remedy in remedies for name, _ in remedy))[:_MAX_REMEDIES]
     now = [f"{name}={value}" for name in names if (value := _value_of(config, name)) not in ("", [], {})]
     because = f" with {' and '.join(now)}" if now else ""

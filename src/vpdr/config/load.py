@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from vpdr import validation
 from vpdr.config.config import SECTION_NAMES, TOP_LEVEL_KEYS, RunConfig, check_sections, suggest_setting
@@ -16,8 +16,6 @@ from vpdr.config.renames import modernise, rename_keys
 from vpdr.config.rules import benchmark_names
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.validation import DamagedFile, InvalidInput, check_known, deep_merge, suggestion
-
-ConfigTables: TypeAlias = Mapping[str, Any]  # nested tables, as in TOML
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +90,7 @@ def load_experiment(source: str | Mapping[str, Any], options: ExperimentOptions 
             }
             named = merged(list(layers.values()))
             first = Layer(tables=_preset_tables(preset, name, named, is_single=not method), is_checked=False)
-            layers = {"preset": first, "--data": data_dirs.layer(named), **layers}
+            layers = {"preset": first, **layers, "--data": data_dirs.layer(named)}
             config = RunConfig.from_tables(merged(list(layers.values())))
             given.add(layers, config)
             method_configs.append(MethodConfig(scenario=scenario, method=method, config=config))
