@@ -16,7 +16,7 @@ setup: $(READY) ## create .venv and install the project into it
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,data,flower,dpsgd]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,data,hf,flower,dpsgd]'
 	@touch $@
 
 demo: $(READY) ## compare local, non-private, IGPP, VPDR and strict on four digit domains; ends with a report

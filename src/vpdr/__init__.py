@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vpdr.audits import AuditConfig, AuditOptions
     from vpdr.client import Client, evaluate_client
     from vpdr.config import RunConfig
+    from vpdr.data import Dataset
     from vpdr.encoder.backbone import Backbone
     from vpdr.encoder.zoo import BACKBONES, load_backbone
     from vpdr.federation import Federation, RunOptions, Server, build
@@ -37,6 +38,7 @@ _LAZY = {
     "vpdr.audits": ("AuditConfig", "AuditOptions"),
     "vpdr.client": ("Client", "evaluate_client"),
     "vpdr.config": ("RunConfig",),
+    "vpdr.data": ("Dataset",),
     "vpdr.encoder.backbone": ("Backbone",),
     "vpdr.encoder.zoo": ("BACKBONES", "load_backbone"),
     "vpdr.federation": ("Federation", "RunOptions", "Server", "build"),
@@ -78,6 +80,6 @@ __all__ += ["ClassMeans", "ClassSums", "Dcr", "FinchClusters", "KMeansClusters"]
 __all__ += ["Igpp", "NoPrivacy", "Rapp", "ReleaseProjection", "SelectionConfig", "Vpp"]
 __all__ += ["Prototypes", "Release", "ReleaseContext", "SeededNoise", "SystemNoise"]
 __all__ += ["Backbone", "load_backbone"]
-__all__ += ["Client", "Federation", "RunConfig", "RunOptions", "Server", "build", "evaluate_client"]
+__all__ += ["Client", "Dataset", "Federation", "RunConfig", "RunOptions", "Server", "build", "evaluate_client"]
 __all__ += ["AttackConfig", "AuditConfig", "AuditOptions", "attack", "audit"]
 __all__ += ["compare", "load_config", "run", "run_experiment"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from vpdr import audits, io, privacy, rng
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load, load_experiment, rules
+from vpdr.data import Dataset
 from vpdr.federation import Callbacks, JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
 from vpdr.federation.run import make_jobs, run_federation, sweep
 from vpdr.records import AttackReport, RunDir, RunRecord, UploadStore, finished_record
@@ -21,7 +22,9 @@ from vpdr.types import ProgressCallback, no_progress
 from vpdr.validation import InvalidInput, check_known
 
 
-def load_config(source: str | Mapping[str, object] = "paper", *settings: str, data: Sequence[str] = ()) -> RunConfig:
+def load_config(
+    source: str | Mapping[str, object] = "paper", *settings: str, data: Mapping[str, Path | str] | Sequence[str] = ()
+) -> RunConfig:
     """Read a preset, a TOML file or a dict of tables, and change some settings.
 
     `paper` and `authors` are VPDR (mechanism vpp, regulariser dcr) unless settings name a mechanism or a
@@ -30,7 +33,8 @@ def load_config(source: str | Mapping[str, object] = "paper", *settings: str, da
     Args:
         source: `paper`, `authors`, `strict`, the path of a TOML file, or what such a file contains.
         settings: `section.key=value`, as with `--set`.
-        data: `benchmark=directory`, as with `--data`.
+        data: the path of a benchmark's files or of your own data, such as `{"folder": "photos"}`; also as
+            `benchmark=path`, as with `--data`.
 
     Returns:
         Every setting of one run.
@@ -45,7 +49,8 @@ def load_config(source: str | Mapping[str, object] = "paper", *settings: str, da
     >>> config.mechanism.kind, config.run.rounds, config.budget.epsilon
     ('vpp', 3, 1.0)
     """
-    experiment = load_experiment(source, ExperimentOptions(settings=settings, data=data))
+    paths = [f"{name}={path}" for name, path in data.items()] if isinstance(data, Mapping) else data
+    experiment = load_experiment(source, ExperimentOptions(settings=settings, data=paths))
     if not experiment.is_single_run:
         name = source if isinstance(source, str) else "this dict"
         raise InvalidInput(f"{name} describes several runs; use vpdr.compare, or a preset such as paper")
@@ -59,6 +64,7 @@ def run(
     resume: bool = False,
     attacks: AttackConfig | None = None,
     options: RunOptions | None = None,
+    dataset: Dataset | None = None,
 ) -> RunRecord:
     """Run one config to its end.
 
@@ -68,6 +74,7 @@ def run(
         resume: continue a stopped run in `out`, bit for bit.
         attacks: attacks on the uploads while it runs; they need `out`.
         options: progress, callbacks, checkpoints; without `out` there are neither checkpoints nor observers.
+        dataset: data in memory, instead of those that the config names.
 
     Returns:
         The record, also written to `out/record.json`; docs/record.md describes its fields.
@@ -83,6 +90,11 @@ def run(
     >>> record = run(load_config("strict", *small))
     >>> record.privacy.level
     'proved'
+    >>> import numpy as np
+    >>> dataset = Dataset.from_arrays(np.random.default_rng(0).normal(size=(200, 8)), np.arange(200) % 2)
+    >>> config = load_config("paper", "model.dim=8", "run.rounds=1")
+    >>> run(config, dataset=dataset).data.class_names
+    ('0', '1')
     """
     if out is None:
         options = options or RunOptions()
@@ -95,13 +107,14 @@ def run(
         for name in [name for name, is_given in needs_directory.items() if is_given]:
             raise InvalidInput(f"{name} needs a directory for its files, got none; give out")
         begin = time.perf_counter()
-        federation = build(config, options.progress)
+        federation = build(config, options.progress, dataset=dataset)
         state = simulate(federation, None, Callbacks(on_round_end=options.on_round_end, stop=options.stop))
         if state.rounds_done < config.run.rounds:
             raise InvalidInput(f"the run was stopped after round {state.rounds_done}; give out to keep what was done")
         ledgers = [client.ledger for client in federation.clients]
-        return finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
-    result = run_into(config, Path(out), resume=resume, attacks=attacks, options=options)
+        seconds = time.perf_counter() - begin
+        return finished_record(federation.config, state.round_records, ledgers, seconds, federation.description)
+    result = run_into(config, Path(out), resume=resume, attacks=attacks, options=options, dataset=dataset)
     if result.record is None:
         raise InvalidInput(f"the run was stopped after round {result.rounds_done}; go on with resume=True")
     return result.record
@@ -115,13 +128,14 @@ def run_into(
     attacks: AttackConfig | None = None,
     attack_callbacks: AttackCallbacks | None = None,
     options: RunOptions | None = None,
+    dataset: Dataset | None = None,
 ) -> RunResult:
     """Run a config into a directory and write its report; a run that was stopped has no record yet."""
     options = options or RunOptions()
     if attacks is not None:
         factory = AttackFactory(attacks, attack_callbacks or AttackCallbacks())
         options = dataclasses.replace(options, observers=(*options.observers, factory))
-    result = run_federation(config, out, resume=resume, options=options)
+    result = run_federation(config, out, resume=resume, options=options, dataset=dataset)
     if result.record is not None:
         write_attack_figures(result.record.attacks or {}, out)
         write_run_report(result.record, out)

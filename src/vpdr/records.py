@@ -16,6 +16,7 @@ import torch
 
 from vpdr import io
 from vpdr.config import RunConfig, renames, rules
+from vpdr.data import OWN_DATA, DatasetDescription
 from vpdr.data.benchmark import Split, write_split
 from vpdr.privacy import Adjacency, EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants, guarantee
 from vpdr.privacy.ledger_file import FileBackedLedger, encode_ledger
@@ -171,6 +172,7 @@ class RunRecord:
     seed: int
     plan: Mapping[str, Mapping[str, Any]]  # section -> setting -> value, as `RunConfig.to_dict` returns them
     clients: tuple[str, ...]
+    data: DatasetDescription | None = None  # only of the user's own data
     rounds: tuple[RoundRecord, ...]
     final: Mapping[str, Mapping[str, FinalAccuracy]]  # by scope and predictor
     privacy: PrivacyStatement
@@ -182,7 +184,11 @@ class RunRecord:
 
 
 def finished_record(
-    config: RunConfig, rounds: Sequence[RoundRecord], ledgers: Sequence[Ledger], wall_seconds: float
+    config: RunConfig,
+    rounds: Sequence[RoundRecord],
+    ledgers: Sequence[Ledger],
+    wall_seconds: float,
+    data: DatasetDescription | None = None,
 ) -> RunRecord:
     """The record of a finished run, from one record per round and one ledger per client."""
     return RunRecord(
@@ -192,6 +198,7 @@ def finished_record(
         seed=config.run.seed,
         plan=config.to_dict(),
         clients=tuple(ledger.client for ledger in ledgers),
+        data=data,
         rounds=tuple(rounds),
         final=final_accuracies(rounds[-1]) if rounds else {},
         privacy=privacy_statement(config, ledgers),
@@ -268,7 +275,9 @@ def protected_dataset(config: RunConfig) -> str:
     if section.kind not in rules.SYNTHETIC_BENCHMARKS and not section.manifest:
         if config.budget.adjacency == Adjacency.REPLACE_SAME_LABEL:
             return "all rows of the client, since they are split by their labels, which are public"
-        if section.assignment == "sample_hash":
+        has_places = section.kind not in OWN_DATA or OWN_DATA[section.kind].has_places
+        is_by_content = config.budget.adjacency == Adjacency.ADD_REMOVE
+        if rules.assignment(config) == "sample_hash" and (has_places or is_by_content):
             return "all rows of the client, since each is assigned to training or test by itself"
     return "the training rows after the split"
 
@@ -299,6 +308,12 @@ def _caveats(
         caveats.append("statistics and noise are in floating point, which the proof takes for real numbers")
     if any(encoder is EncoderKind.PERSONAL for encoder in (rules.release_encoder(config), *(e.encoder for e in terms))):
         caveats.append("the encoder was trained on the private samples between releases, without accounting")
+    section = config.benchmark
+    if section.encoder == "public":
+        caveats.append("that the encoder of the features is public is the user's declaration, which nothing checks")
+    is_own = section.kind in rules.OWN_KINDS and config.budget.adjacency != Adjacency.REPLACE_SAME_LABEL
+    if is_own and not section.class_names:
+        caveats.append("which classes there are was read from the private labels; benchmark.class_names declares them")
     if "public" in counts:
         caveats.append("class counts and which classes a client has are treated as public")
     if level is GuaranteeLevel.AS_PUBLISHED:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol, SupportsIndex, TypeAlias, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int, Int32, Int64, Real, UInt8  # noqa: F401
+from jaxtyping import Bool, Float, Float32, Float64, Int, Int32, Int64, Real, UInt8  # noqa: F401
 from torch import Tensor
 
 from vpdr.privacy import Charge, Ledger, LedgerFile, Receipt

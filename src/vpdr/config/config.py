@@ -22,6 +22,7 @@ _SELECTION_DEFAULTS, _DCR_DEFAULTS = SelectionConfig(), Dcr(clip_norm=1.0)
 Choices = Callable[[], Sequence[Any]]  # called when they are listed: plug-ins may be registered later
 SKEWS, TEST_RULES = ("", "domain", "label", "pooled"), ("whole", "local")
 ASSIGNMENTS = ("proportional", "sample_hash")
+FEATURE_ENCODERS = ("", "public", "personal")
 PRIVATE_TRAINING, CLIENT_WEIGHTS = ("none", "dpsgd"), ("uniform", "client_size", "class_count")
 REQUIREMENTS, NOISE_SOURCES = ("anything", "conditional", "proved"), ("seeded", "system")
 RELEASE_ENCODERS = ("framework", "public", "broadcast", "personal")
@@ -97,11 +98,24 @@ class BenchmarkSection:
         "itself, so that no other row depends on it",
         choices=lambda: ASSIGNMENTS,
     )
+    label_column: str = setting("", "own data: column of the label, where guessing fails", synonyms=("target",))
+    input_column: str = setting("", "own data: column of the image, text or features; f* names several columns")
+    client_column: str = setting("", "own data: column of the client", synonyms=("client_id", "partition_by"))
+    split_column: str = setting("", "own data: column that says train or test")
+    class_names: list[str] = setting([], "own data: all classes in their order; empty: those that occur, sorted")
+    client: str = setting("", "own data: the client that has all samples; empty: by column or folder")
+    encoder: str = setting(
+        "",
+        "own features: whether their encoder is public (trained without the private samples) or personal, as you "
+        "declare it; empty: not declared",
+        choices=lambda: FEATURE_ENCODERS,
+    )
 
     def __post_init__(self) -> None:
         validation.one_of(SKEWS, skew=self.skew)
         validation.one_of(TEST_RULES, test=self.test)
         validation.one_of(ASSIGNMENTS, assignment=self.assignment)
+        validation.one_of(FEATURE_ENCODERS, encoder=self.encoder)
         validation.at_least(1, samples=self.samples, minimum=self.minimum, per_domain=self.per_domain)
         validation.at_least(1, classes=self.classes)
         validation.at_least(0, clients=self.clients, train_fraction=self.train_fraction)
@@ -369,7 +383,12 @@ TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
 
 # settings that were added later: at their default they are not hashed, so that older configs keep their hash,
 # and a stored plan is complete without them
-DEFAULTED_LATER = (("run", "measure_every", 1), ("benchmark", "assignment", "proportional"))
+DEFAULTED_LATER: tuple[tuple[str, str, Any], ...] = (
+    ("run", "measure_every", 1),
+    ("benchmark", "assignment", "proportional"),
+    *(("benchmark", name, "") for name in rules.OWN_DATA_SETTINGS if name != "class_names"),
+    ("benchmark", "class_names", []),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

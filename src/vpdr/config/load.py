@@ -14,6 +14,7 @@ from vpdr.config.config import SECTION_NAMES, TOP_LEVEL_KEYS, RunConfig, check_s
 from vpdr.config.layers import DataDirs, GivenSettings, Layer, merged, stored_values
 from vpdr.config.renames import modernise, rename_keys
 from vpdr.config.rules import benchmark_names
+from vpdr.data.own import HUGGING_FACE
 from vpdr.frameworks import FRAMEWORKS
 from vpdr.validation import DamagedFile, InvalidInput, check_known, deep_merge, suggestion
 
@@ -184,7 +185,9 @@ def parse_data_dirs(texts: Sequence[str]) -> dict[str, str]:
         check_known("benchmark in --data", [name.strip()], benchmark_names())
         if not equals or not directory.strip():
             raise InvalidInput(f"--data needs benchmark=folder, got {text!r}")
-        data_dirs[name.strip()] = str(Path(directory.strip()).expanduser().absolute())
+        path = Path(directory.strip()).expanduser()
+        is_hub_name = name.strip() == HUGGING_FACE and not path.exists()
+        data_dirs[name.strip()] = directory.strip() if is_hub_name else str(path.absolute())
     return data_dirs
 
 

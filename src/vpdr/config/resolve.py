@@ -16,6 +16,7 @@ from vpdr.config import reading, rules
 from vpdr.config.config import BenchmarkSection, RunConfig
 from vpdr.data import BENCHMARK_SPECS
 from vpdr.data.benchmark import SplitConfig
+from vpdr.data.own import POOL_CLIENTS
 from vpdr.encoder import zoo
 from vpdr.encoder.backbone import Backbone
 from vpdr.frameworks import Framework
@@ -35,7 +36,12 @@ class DataPlan:
 
     source: BenchmarkSection  # holds only those settings that the reader of this kind of data uses
     split: SplitConfig | Path  # or the file of a stored split
+    pool_split: SplitConfig | None = None  # of own data, where neither they nor the config name clients
     checks_classes: bool = True  # whether a class without samples is refused
+
+    def split_of(self, *, is_pool: bool) -> SplitConfig | Path:
+        """The split of data that name their clients, or of a pool that does not."""
+        return self.pool_split if is_pool and self.pool_split else self.split
 
 
 def data_plan(config: RunConfig) -> DataPlan:
@@ -46,8 +52,12 @@ def data_plan(config: RunConfig) -> DataPlan:
         return DataPlan(source=source, split=_synthetic_split(section))
     # where labels are private, an error would reveal who lacks a class
     labels_are_public = reading.without_notes(config).budget.adjacency == Adjacency.REPLACE_SAME_LABEL
-    split = Path(section.manifest).expanduser() if section.manifest else _split_config(config)
-    return DataPlan(source=source, split=split, checks_classes=labels_are_public)
+    checks_classes = labels_are_public and not source.client  # another silo may have the missing classes
+    if section.manifest:
+        split = Path(section.manifest).expanduser()
+        return DataPlan(source=source, split=split, checks_classes=checks_classes)
+    pool = _pool_split(config) if section.kind in rules.OWN_KINDS and not section.skew and not source.client else None
+    return DataPlan(source=source, split=_split_config(config), pool_split=pool, checks_classes=checks_classes)
 
 
 def data_source(section: BenchmarkSection) -> BenchmarkSection:
@@ -58,26 +68,39 @@ def data_source(section: BenchmarkSection) -> BenchmarkSection:
         )
     if section.kind in BENCHMARK_SPECS:
         return BenchmarkSection(kind=section.kind, root=section.root, domains=section.domains)
+    if section.kind in rules.OWN_KINDS:
+        values = {name: getattr(section, name) for name in rules.own_data_settings(section.kind)}
+        return BenchmarkSection(kind=section.kind, domains=section.domains, **values)
     return BenchmarkSection(kind=section.kind, samples=section.samples, domains=section.domains)
 
 
 def own_split(kind: str) -> SplitConfig:
     """How a benchmark is split where the config says nothing else."""
+    if kind in rules.OWN_KINDS:
+        return SplitConfig()
     return BENCHMARK_SPECS[kind].split_config if kind in BENCHMARK_SPECS else QUICKSTART_SPLIT
 
 
-def _split_config(config: RunConfig) -> SplitConfig:
-    section = config.benchmark
+def _pool_split(config: RunConfig) -> SplitConfig:
+    """The split of samples without clients: by Dirichlet draws, or one by one where no label may decide."""
+    clients = config.benchmark.clients or POOL_CLIENTS
+    if rules.assignment(config) == "sample_hash":
+        return replace(_split_config(config), per_domain=clients)
+    return replace(_split_config(config, "pooled"), clients=clients)
+
+
+def _split_config(config: RunConfig, default_skew: str = "") -> SplitConfig:
+    section, assignment = config.benchmark, rules.assignment(config)
     own = own_split(section.kind)
-    skew = section.skew or own.skew
+    skew = section.skew or default_skew or own.skew
     changes: dict[str, Any] = {
         "skew": skew,
         "train_fraction": section.train_fraction or own.train_fraction,
         "validation_fraction": section.validation_fraction,
         "test": section.test,
-        "assignment": section.assignment,
+        "assignment": assignment,
     }
-    if section.assignment == "sample_hash":
+    if assignment == "sample_hash":
         # a replaced sample keeps its place, and one that is added or removed moves those of all others
         changes["identity"] = "content" if config.budget.adjacency == Adjacency.ADD_REMOVE else "row"
     if not _has_official_tests(section):
@@ -127,7 +150,7 @@ class ModelPlan:
     adapters: str
     dim: int
     dropout: float
-    backbone: BackbonePlan | None  # None: the data are features
+    backbone: BackbonePlan | None  # None: the data are made for each client
 
     def spec_for(self, position: int) -> zoo.ModelSpec:
         """The architecture of the client at a position."""
@@ -139,7 +162,10 @@ def model_plan(config: RunConfig) -> ModelPlan:
     model, has_backbone = config.model, config.benchmark.kind not in rules.SYNTHETIC_BENCHMARKS
     backbone = None
     specs = model_specs(config)
-    if has_backbone:
+    if config.benchmark.kind in rules.FEATURE_FILES:  # only their projection counts
+        scale = model.projection_scale
+        backbone = BackbonePlan(weights="", weights_by_name=False, device="cpu", pixels=0, projection_scale=scale)
+    elif has_backbone:
         reads_images = any(_modality(spec.backbone) == "image" for spec in specs)
         backbone = BackbonePlan(
             weights=model.weights,
@@ -156,10 +182,10 @@ def model_specs(config: RunConfig) -> tuple[zoo.ModelSpec, ...]:
     model, is_synthetic = config.model, config.benchmark.kind in rules.SYNTHETIC_BENCHMARKS
     if not is_synthetic and model.family:
         return zoo.model_families()[model.family].members
-    named = reading.without_notes(config).model if is_synthetic else model
-    return (
-        zoo.ModelSpec(backbone=named.backbone, width=model.width, hidden=(model.hidden,), projection=named.projection),
-    )
+    quiet = reading.without_notes(config).model
+    projection = (quiet if is_synthetic else model).projection
+    backbone = (quiet if is_synthetic or config.benchmark.kind in rules.FEATURE_FILES else model).backbone
+    return (zoo.ModelSpec(backbone=backbone, width=model.width, hidden=(model.hidden,), projection=projection),)
 
 
 def _modality(backbone: str) -> str:

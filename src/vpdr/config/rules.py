@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vpdr.config import reading
-from vpdr.data import BENCHMARK_SPECS
+from vpdr.data import ARRAYS, BENCHMARK_SPECS, OWN_DATA
 from vpdr.encoder import personal, zoo
 from vpdr.frameworks import FRAMEWORKS, Framework
 from vpdr.mechanisms import MECHANISMS, Mechanism, MechanismConfig, MechanismTraits, SelectionConfig
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from vpdr.config.config import RunConfig
 
 SYNTHETIC_BENCHMARKS = {"synthetic"}  # features without images or texts
+FEATURE_FILES = {"features"}  # features of an encoder outside of vpdr
+OWN_KINDS = {*OWN_DATA, ARRAYS}
+OWN_DATA_SETTINGS = tuple(dict.fromkeys(name for kind in OWN_DATA.values() for name in kind.settings))
+NO_BACKBONE = (
+    "benchmark {} has no images for a backbone; leave out model.family and a trained projection, and set "
+    "model.adapters=last"
+)
 PLUGINS: dict[str, Mapping[str, Any]] = {"framework": FRAMEWORKS, "mechanism": MECHANISMS, "regulariser": REGULARISERS}
 
 _SET_ELSEWHERE = {"summariser", "uses_broadcast_features", "clip_norm"}  # by settings of other sections
@@ -34,9 +41,18 @@ _CHANGES = {  # by whether the noise is exact: what gives a plan a stronger guar
 _LEVELS = list(GuaranteeLevel)  # from the strongest to the weakest
 
 
+class UndeclaredEncoder(InvalidInput):
+    """Features whose encoder would have to be public, and nobody has declared that it is."""
+
+
 def benchmark_names() -> list[str]:
     """All values of `benchmark.kind`: those that need no files of the user's come first."""
-    return ["quickstart", *SYNTHETIC_BENCHMARKS, *BENCHMARK_SPECS]
+    return ["quickstart", *SYNTHETIC_BENCHMARKS, *BENCHMARK_SPECS, *OWN_DATA, ARRAYS]
+
+
+def own_data_settings(kind: str) -> tuple[str, ...]:
+    """The settings that decide how own data of a kind are read."""
+    return ("root", *OWN_DATA[kind].settings) if kind in OWN_DATA else ("encoder",)
 
 
 def check_config(config: "RunConfig") -> None:
@@ -68,6 +84,8 @@ def check_config(config: "RunConfig") -> None:
     for violated, message in _rules(config):
         if violated:
             raise InvalidInput(message)
+    if section.kind in FEATURE_FILES:
+        check_features(config)
 
 
 def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
@@ -79,11 +97,7 @@ def _rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
     message = f"benchmark {section.kind} has one client a domain; set benchmark.clients, not per_domain"
     yield synthetic and section.per_domain > 1, message
     needs_images = bool(config.model.family) or _trains_inside_backbone(config)
-    message = (
-        f"benchmark {section.kind} has no images for a backbone; leave out model.family and a trained "
-        "projection, and set model.adapters=last"
-    )
-    yield synthetic and needs_images, message
+    yield synthetic and needs_images, NO_BACKBONE.format(section.kind)
     framework = make_framework(config, config.framework.kind)
     own_means = release.summariser == "framework" and isinstance(framework.summariser, ClassMeans)
     no_means = not own_means and release.summariser != "means"
@@ -143,6 +157,37 @@ def _broadcast_rules(config: "RunConfig") -> Iterator[tuple[bool, str]]:
         "release.encoder=broadcast needs at least two releases, since the first comes before any feature map, "
         f"got {config.releases}; raise run.rounds and release.count, or set release.encoder=public",
     )
+
+
+def check_features(config: "RunConfig") -> None:
+    """Refuse what features of an encoder outside of vpdr cannot give: a backbone, or a guarantee nobody declared.
+
+    Guarantee: features count as those of a public encoder only if the config declares it.
+    """
+    section, encoder = config.benchmark, release_encoder(config)
+    if config.model.family or _trains_inside_backbone(config):
+        raise InvalidInput(NO_BACKBONE.format(section.kind))
+    if uploads_prototypes(config) and encoder is not EncoderKind.PERSONAL and section.encoder != "public":
+        got = section.encoder or "nothing"
+        raise UndeclaredEncoder(
+            f"releases of {encoder_setting(encoder)} features are private only if the encoder of the given features "
+            f"was trained without the private samples; declare it with benchmark.encoder=public, got {got}, or set "
+            "release.encoder=personal"
+        )
+
+
+def assignment(config: "RunConfig") -> str:
+    """How samples are assigned to parts and clients.
+
+    Guarantee: where labels are private, own data are assigned sample by sample, unless the config asks for label
+    skew or for tests in a client's label proportions, which read every label.
+    """
+    section = config.benchmark
+    labels_are_private = config.budget.adjacency != Adjacency.REPLACE_SAME_LABEL
+    reads_labels = section.skew not in ("", "domain") or section.test != "whole"
+    if section.kind in OWN_KINDS and labels_are_private and not reads_labels:
+        return "sample_hash"
+    return section.assignment
 
 
 def check_encoder_is_fixed(config: "RunConfig", encoder: EncoderKind) -> None:

@@ -1,31 +1,19 @@
 """AG News from csv files in any of the layouts and encodings in which they are published."""
 
-import csv
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mode
 
 import numpy as np
 
 from vpdr.data.benchmark import SplitConfig
-from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_file, read_decompressed
+from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, download_files, find_file
+from vpdr.data.tables import CsvTable, read_csv
 
 _LABEL_COLUMNS = ("label", "class", "class index", "class_index", "category", "labels")
 _TEXT_COLUMNS = ("title", "description", "text", "content")
 _FILE_PATTERNS = ("{}", "ag*{}*", "*{}*")  # the most likely first
 _NUM_CLASSES = 4
 _MIN_REPEATS_OF_NOTE = 10  # a column whose values repeat this often on average is not text
-_REPLACEMENT = "\ufffd"
-
-
-@dataclass(frozen=True, slots=True)
-class CsvTable:
-    """Rows of equal width, each with the number of its last line; the header is empty if there is none."""
-
-    name: str
-    header: list[str]
-    rows: list[tuple[int, list[str]]]
 
 
 def read_agnews(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
@@ -39,7 +27,7 @@ def read_agnews(root: Path, domain: str, issues: IssueLog) -> RawDomain | None:
                 f"{domain}: expected a file *{part}*.csv or .csv.gz below {issues.root}, found none; "
                 "`vpdr data list` says where to get it"
             )
-        elif (table := issues.try_read("a csv file", partial(_read_csv, issues=issues), path)) is not None:
+        elif (table := issues.try_read("a csv file", partial(read_csv, issues=issues), path)) is not None:
             parts.append(_extract_articles(table, issues))
     if len(parts) < 2 or not all(parts):
         return None
@@ -86,66 +74,6 @@ def _find_columns(table: CsvTable, issues: IssueLog) -> tuple[int, list[int]]:
     return 0, texts
 
 
-def _read_csv(path: Path, issues: IssueLog) -> CsvTable:
-    """All rows of the most common width; the others are logged and left out."""
-    name = issues.relative_path(path)
-    reader = csv.reader(_decode_lines(path, name, issues))
-    rows: list[tuple[int, list[str]]] = []
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            issues.error(f"{name} line {reader.line_num}: expected a row, got {error}; fix it")
-            continue
-        if row:
-            rows.append((reader.line_num, row))
-    header = []
-    if rows and not any(field.strip().isdecimal() for field in rows[0][1]):
-        header = rows.pop(0)[1]
-    width = mode(len(row) for _, row in rows) if rows else 0
-    if width == 1:
-        raise ValueError("one column")
-    for number, row in rows:
-        if len(row) != width:
-            issues.error(f"{name} line {number}: expected {width} columns, got {len(row)}; fix it")
-    return CsvTable(name, header, [(number, row) for number, row in rows if len(row) == width])
-
-
-def _decode_lines(path: Path, name: str, issues: IssueLog) -> list[str]:
-    """The lines of a file, each decoded by itself: one in another encoding must not change the others."""
-    content = read_decompressed(path)
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        issues.warning(f"{name}: expected UTF-8, got UTF-16; it was read as that")
-        return content.decode("utf-16").splitlines(keepends=True)
-    decoded = [_decode_line(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
-    other = [number for number, (_, encoding) in enumerate(decoded, 1) if encoding != "utf-8"]
-    lost = [number for number, (text, _) in enumerate(decoded, 1) if _REPLACEMENT in text]
-    if other:
-        encodings = " or ".join(sorted({encoding for _, encoding in decoded} - {"utf-8"}))
-        issues.warning(
-            f"{name}: expected UTF-8, got something else on {len(other)} lines, the first of them line "
-            f"{other[0]}; they were read as {encodings}"
-        )
-    if lost:
-        issues.warning(
-            f"{name}: {len(lost)} lines have characters that were lost before (U+FFFD), "
-            f"the first of them line {lost[0]}"
-        )
-    return [text + "\n" for text, _ in decoded]
-
-
-def _decode_line(line: bytes) -> tuple[str, str]:
-    """The text of a line, and its encoding."""
-    for encoding in ("utf-8", "cp1252"):
-        try:
-            return line.decode(encoding), encoding
-        except UnicodeDecodeError:
-            continue
-    return line.decode("latin-1"), "latin-1"  # which decodes everything
-
-
 # Four topics of short news texts.
 AGNEWS = BenchmarkSpec(
     name="agnews",
@@ -160,4 +88,10 @@ AGNEWS = BenchmarkSpec(
     split_config=SplitConfig(skew="pooled", clients=20),
     allow_flip=False,
     read_domain=read_agnews,
+    downloads=download_files(
+        "agnews",
+        ("https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",),
+        ("train.csv", 29_470_338, "b1a00f826fdfbd249f79597b59e1dc12"),
+        ("test.csv", 1_857_427, "d52ea96a97a2d943681189a97654912d"),
+    ),
 )

@@ -13,7 +13,7 @@ import torch
 
 from vpdr.io import write_atomically
 from vpdr.rng import Streams
-from vpdr.types import Float, Int64, UInt8
+from vpdr.types import Float, Float32, Int64, UInt8
 from vpdr.validation import InvalidInput, above_0_at_most_1, at_least, at_least_0_below_1, one_of, positive
 
 Indices = Int64[np.ndarray, " _"]
@@ -72,6 +72,20 @@ class TextDomain(LabelledDomain):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class FeatureDomain(LabelledDomain):
+    """The features of all samples of one domain by a frozen encoder outside of vpdr."""
+
+    features: Float32[np.ndarray, "n d"]
+
+    def __post_init__(self) -> None:
+        self._check_one_label_each("feature", len(self.features))
+
+    def contents(self) -> Iterable[bytes]:
+        """The numbers of each feature."""
+        return (row.tobytes() for row in self.features)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Benchmark:
     """Several domains that share one set of classes.
 
@@ -100,11 +114,19 @@ class Benchmark:
                 )
 
     def check_every_class(self) -> None:
-        """Refuse a class without samples: a mistake, unless it is private which classes there are."""
+        """Refuse a class without samples to train on: a mistake, unless it is private which classes there are."""
         for label in np.setdiff1d(np.arange(self.classes), self.labels):
             raise InvalidInput(
                 f"benchmark {self.name}: class {self.class_names[label]} has no samples in any domain; "
                 "ask for more samples, or check how the data were read"
+            )
+        no_rows = np.zeros(0, dtype=np.int64)
+        tests = [no_rows if each.official_test is None else each.official_test for each in self.domains]
+        trained = [np.delete(each.labels, rows) for each, rows in zip(self.domains, tests, strict=True)]
+        for label in np.setdiff1d(np.arange(self.classes), np.concatenate(trained)):
+            raise InvalidInput(
+                f"benchmark {self.name}: class {self.class_names[label]} has test samples only; move some of them "
+                "to the training samples, or remove it"
             )
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 
 from vpdr.data.benchmark import SplitConfig
 from vpdr.data.images import LabelledImages, concat_train_test, make_labelled_images
-from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_file
+from vpdr.data.spec import BenchmarkSpec, DomainSpec, DownloadFile, IssueLog, RawDomain, find_file
 
 _BATCH_NAMES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 _SIZE, _RECORD_SIZE = 32, 3 * 32 * 32 + 1
@@ -96,4 +96,14 @@ CIFAR10 = BenchmarkSpec(
     split_config=SplitConfig(skew="pooled", clients=20),
     allow_flip=True,
     read_domain=read_cifar,
+    downloads=(
+        DownloadFile(
+            path="cifar-10-python.tar.gz",
+            urls=("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+            domains=("cifar10",),
+            size=170_498_071,
+            md5="c58f30108f718f92721af3b95e74349a",
+            members="cifar-10-batches-py/*",
+        ),
+    ),
 )

@@ -10,7 +10,16 @@ import numpy as np
 from vpdr.data.benchmark import SplitConfig
 from vpdr.data.image_folders import read_class_directories
 from vpdr.data.images import LabelledImages, concat_train_test, make_labelled_images
-from vpdr.data.spec import BenchmarkSpec, DomainSpec, IssueLog, RawDomain, find_directory, find_file, read_decompressed
+from vpdr.data.spec import (
+    BenchmarkSpec,
+    DomainSpec,
+    IssueLog,
+    RawDomain,
+    download_files,
+    find_directory,
+    find_file,
+    read_decompressed,
+)
 from vpdr.validation import InvalidInput
 
 TrainTestImages = tuple[LabelledImages, LabelledImages]
@@ -191,4 +200,26 @@ DIGITS = BenchmarkSpec(
     split_config=SplitConfig(train_fraction=0.1),
     allow_flip=False,
     read_domain=read_digits,
+    downloads=(
+        *download_files(
+            "mnist",
+            ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
+            ("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            ("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+            ("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+            ("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+        ),
+        *download_files(
+            "usps",
+            ("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass",),
+            ("usps.bz2", 0, "ec16c51db3855ca6c91edd34d0e9b197"),
+            ("usps.t.bz2", 0, "8ea070ee2aca1ac39742fdd1ef5ed118"),
+        ),
+        *download_files(
+            "svhn",
+            ("http://ufldl.stanford.edu/housenumbers",),
+            ("train_32x32.mat", 182_040_794, "e26dedcc434d2e4c54c9b2d4a06d8373"),
+            ("test_32x32.mat", 64_275_384, "eb5a983be6a315427106f1b164d9cef3"),
+        ),
+    ),
 )

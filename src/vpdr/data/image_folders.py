@@ -8,7 +8,7 @@ import numpy as np
 
 from vpdr.data.benchmark import SplitConfig
 from vpdr.data.images import ImageFiles
-from vpdr.data.spec import MAX_DEPTH, BenchmarkSpec, DomainSpec, IssueLog, RawDomain, is_visible
+from vpdr.data.spec import MAX_DEPTH, BenchmarkSpec, DomainSpec, DownloadFile, IssueLog, RawDomain, is_visible
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff")
 
@@ -110,6 +110,12 @@ def _normalise_name(name: str) -> str:
     return name.lower().replace(" ", "_").replace("-", "_")
 
 
+def _repository_archive(repository: str, commit: str, members: str, domains: tuple[str, ...]) -> DownloadFile:
+    """One commit of a public repository: the files never change, the bytes of the archive around them may."""
+    url = f"https://github.com/{repository}/archive/{commit}.zip"
+    return DownloadFile(path=f"{commit}.zip", urls=(url,), domains=domains, members=members)
+
+
 # Ten office objects in four domains; each class with its other directory names.
 _OFFICE_CALTECH_CLASSES = {
     "backpack": ("back_pack",),
@@ -136,13 +142,21 @@ OFFICE_CALTECH = BenchmarkSpec(
     ),
     class_names=tuple(_OFFICE_CALTECH_CLASSES),
     expected_files="<domain>/<class>/*.jpg with the domains amazon, caltech (or caltech10), dslr and webcam",
-    download_info="https://github.com/ZhangJUJU/OfficeCaltechDomainAdaptation (images/)",
+    download_info="https://github.com/ZhangJUJU/OfficeCaltechDomainAdaptation (images/), a copy by others",
     licence="none stated; from Office-31 and Caltech-256, for research",
     split_config=SplitConfig(train_fraction=0.3),
     allow_flip=True,
     read_domain=ImageFolderReader(
         domains={"amazon": (), "caltech": ("caltech10", "caltech_10"), "dslr": (), "webcam": ()},
         classes=_OFFICE_CALTECH_CLASSES,
+    ),
+    downloads=(
+        _repository_archive(
+            "ZhangJUJU/OfficeCaltechDomainAdaptation",
+            "01532fd8d1c7140f4836f6877fac8f80fd0bebfa",
+            members="*/images/*",
+            domains=("amazon", "caltech", "dslr", "webcam"),
+        ),
     ),
 )
 
@@ -163,12 +177,21 @@ PACS = BenchmarkSpec(
     class_names=_PACS_CLASSES,
     expected_files="<domain>/<class>/*.jpg with the domains photo, art_painting (or art), cartoon and "
     "sketch; train and test directories above or below a domain are read as one",
-    download_info="https://domaingeneralization.github.io (Li et al., 2017)",
+    download_info="https://domaingeneralization.github.io (Li et al., 2017); a copy by others: "
+    "https://github.com/MachineLearning2020/Homework3-PACS",
     licence="none stated; for research",
     split_config=SplitConfig(train_fraction=0.3),
     allow_flip=True,
     read_domain=ImageFolderReader(
         domains={"photo": (), "art_painting": ("art",), "cartoon": (), "sketch": ()},
         classes=dict.fromkeys(_PACS_CLASSES, ()),
+    ),
+    downloads=(
+        _repository_archive(
+            "MachineLearning2020/Homework3-PACS",
+            "d586a6cf3db84896fb6cc465c7bf51bdaf6d65d8",
+            members="*/PACS/*",
+            domains=("photo", "art_painting", "cartoon", "sketch"),
+        ),
     ),
 )

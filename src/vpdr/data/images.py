@@ -1,8 +1,9 @@
 """Images of a benchmark: decoded from files, or published as arrays; read in batches and augmented."""
 
+import io
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 from vpdr.data.benchmark import Benchmark, Indices
 from vpdr.data.spec import READ_ERRORS, IssueLog, RawDomain, files_digest
+from vpdr.io import cache_key
 from vpdr.types import Int, Int64, Tensor, UInt8
 from vpdr.validation import InvalidInput, at_least
 
@@ -21,7 +23,7 @@ PADDING = 4  # pixels by which a random crop is shifted at most, as in the paper
 class ImageArray:
     """Small images that were published as one array, grey or RGB (an `ImageSource`)."""
 
-    images: UInt8[np.ndarray, "n s s"] | UInt8[np.ndarray, "n s s 3"]
+    images: UInt8[np.ndarray, "n h w"] | UInt8[np.ndarray, "n h w 3"]
     digest: str  # of the files
 
     def __len__(self) -> int:
@@ -30,6 +32,9 @@ class ImageArray:
     def fingerprint(self) -> str:
         return self.digest
 
+    def take(self, rows: Indices) -> "ImageArray":
+        return ImageArray(self.images[rows], cache_key(self.digest, rows.tobytes()))
+
     def stored_size(self, pixels: int) -> int:
         return min(pixels, int(self.images.shape[1]))
 
@@ -37,7 +42,7 @@ class ImageArray:
         block = self.images[start:stop]
         if block.ndim == 3:
             block = np.repeat(block[..., None], 3, axis=-1)
-        if size == block.shape[1]:
+        if block.shape[1:3] == (size, size):
             return block
         return np.stack([_resize(Image.fromarray(image), size) for image in block])
 
@@ -50,9 +55,13 @@ class ImageFiles:
     """One file for each image, of any size and colour mode (an `ImageSource`)."""
 
     paths: Sequence[Path]
+    remedy: str = "download it again"  # for a damaged file
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def take(self, rows: Indices) -> "ImageFiles":
+        return replace(self, paths=[self.paths[row] for row in rows])
 
     def fingerprint(self) -> str:
         return files_digest(self.paths)
@@ -64,18 +73,38 @@ class ImageFiles:
         images = []
         for path in self.paths[start:stop]:
             try:
-                images.append(_resize(_decode(path), size))
+                images.append(_resize(self.decode(path), size))
             except READ_ERRORS as error:
                 raise InvalidInput(
-                    f"expected a complete image in {path}, got something else ({error}); download it again"
+                    f"expected a complete image in {path}, got something else ({error}); {self.remedy}"
                 ) from error
         return np.stack(images)
 
+    def decode(self, path: Path) -> Image.Image:
+        """The image in a file."""
+        return _decode(path)
+
     def check(self, row: int, issues: IssueLog) -> None:
-        issues.try_read("a complete image", _decode, self.paths[row])
+        issues.try_read("a complete image", self.decode, self.paths[row])
 
 
-def _decode(path: Path) -> Image.Image:
+@dataclass(frozen=True, eq=False)
+class EncodedImages(ImageFiles):
+    """Images of any format in the rows of a table; `paths` are the numbers of the rows."""
+
+    read_file: Callable[[int], bytes | str] = field(kw_only=True)  # the content of an image, or its path
+    digest: str = field(kw_only=True)  # of the table
+
+    def fingerprint(self) -> str:
+        return cache_key(self.digest, [path.name for path in self.paths])
+
+    def decode(self, path: Path) -> Image.Image:
+        """The image in a row."""
+        content = self.read_file(int(path.name))
+        return _decode(Path(content) if isinstance(content, str) else io.BytesIO(content))
+
+
+def _decode(path: Path | io.BytesIO) -> Image.Image:
     """An image in RGB, without warnings on unusual but readable files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from vpdr.data.benchmark import Benchmark, ImageDomain, Indices, LabelledDomain, SplitConfig, TextDomain
+from vpdr.data.benchmark import Benchmark, FeatureDomain, ImageDomain, Indices, LabelledDomain, SplitConfig, TextDomain
 from vpdr.io import atomic_writer, cache_key, default_cache_dir, write_error
-from vpdr.types import ProgressCallback, UInt8, no_progress
+from vpdr.types import Float32, ProgressCallback, UInt8, no_progress
 from vpdr.validation import InvalidInput, one_of
 
 T = TypeVar("T")
@@ -44,11 +44,10 @@ class IssueLog:
     root: Path
     errors: list[str] = field(default_factory=list)  # must be fixed before the data are used
     warnings: list[str] = field(default_factory=list)  # the user should know them
+    remedy: str = "download it again"  # for a file that cannot be read
 
     def __post_init__(self) -> None:
         self.root = Path(self.root).expanduser()
-        if not self.root.is_dir():
-            raise InvalidInput(f"expected a directory with the data, got {self.root}; give one that exists")
 
     def error(self, text: str) -> None:
         self.errors.append(" ".join(text.split()))
@@ -58,6 +57,8 @@ class IssueLog:
 
     def relative_path(self, path: Path) -> str:
         """A path as it is shown in an issue."""
+        if path == self.root:
+            return path.name
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def try_read(self, what: str, read: Callable[..., T], *paths: Path) -> T | None:
@@ -68,9 +69,7 @@ class IssueLog:
             self.error(f"{self.relative_path(paths[0])}: {error}")
         except READ_ERRORS as error:
             reason = str(error) or type(error).__name__
-            self.error(
-                f"{self.relative_path(paths[0])}: expected {what}, got something else ({reason}); download it again"
-            )
+            self.error(f"{self.relative_path(paths[0])}: expected {what}, got something else ({reason}); {self.remedy}")
         return None
 
 
@@ -92,13 +91,19 @@ class ImageSource(Protocol):
     def check(self, row: int, issues: IssueLog) -> None:
         """Decode one image and log what is wrong with it."""
 
+    def take(self, rows: Indices) -> "ImageSource":
+        """The same source with these images only, in this order."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RawDomain:
-    """What a reader returns for one domain; the last `test_size` rows are the official test set, if any."""
+    """What a reader returns for one domain; the last `test_size` rows are the official test set, if any.
+
+    The content is images, texts, or the features of a frozen encoder.
+    """
 
     labels: Indices
-    content: ImageSource | tuple[str, ...]
+    content: ImageSource | tuple[str, ...] | Float32[np.ndarray, "n d"]
     test_size: int | None = None
 
 
@@ -164,6 +169,32 @@ class DomainSpec:
     test: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadFile:
+    """A file that `vpdr data get` downloads; an archive is also unpacked beside itself."""
+
+    path: str  # below the user's directory
+    urls: tuple[str, ...]  # tried in this order
+    domains: tuple[str, ...]  # which need it
+    size: int = 0  # in bytes; 0: not known beforehand
+    md5: str = ""  # a published one; "": only `vpdr data check` verifies the content
+    members: str = ""  # a pattern of the files that are unpacked; "": no archive
+
+
+def download_files(domain: str, addresses: tuple[str, ...], *files: tuple[str, int, str]) -> tuple[DownloadFile, ...]:
+    """Files of one domain (name, size, MD5), which lie side by side at each of these addresses."""
+    return tuple(
+        DownloadFile(
+            path=f"{domain}/{name}",
+            urls=tuple(f"{address}/{name}" for address in addresses),
+            domains=(domain,),
+            size=size,
+            md5=md5,
+        )
+        for name, size, md5 in files
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ClassCounts:
     """The number of samples of each class in one part of a domain, and the published numbers."""
@@ -218,7 +249,7 @@ class BenchmarkSpec:
 
     name: str  # in configurations and on the command line
     title: str  # in reports
-    modality: str  # image or text
+    modality: str  # image, text or features
     domains: tuple[DomainSpec, ...]
     class_names: tuple[str, ...]
     expected_files: str  # the file layouts that `read_domain` understands
@@ -227,6 +258,8 @@ class BenchmarkSpec:
     split_config: SplitConfig  # how the paper splits the benchmark among clients
     allow_flip: bool  # whether a mirrored image still belongs to its class
     read_domain: DomainReader
+    downloads: tuple[DownloadFile, ...] = ()
+    is_own: bool = False  # the user's own data, which have no published sizes
 
     def load(
         self,
@@ -246,8 +279,19 @@ class BenchmarkSpec:
         def make_domain(spec: DomainSpec, raw: RawDomain, fields: dict[str, Any]) -> LabelledDomain:
             if isinstance(raw.content, tuple):
                 return TextDomain(texts=raw.content, **fields)
+            if isinstance(raw.content, np.ndarray):
+                return FeatureDomain(features=raw.content, **fields)
             label, report = f"{self.name}/{spec.name}", partial(progress, spec.name)
-            return ImageDomain(images=cached_images(raw.content, label, pixels=pixels, progress=report), **fields)
+            try:
+                images = cached_images(raw.content, label, pixels=pixels, progress=report)
+            except InvalidInput as error:
+                issues = IssueLog(root)
+                for row in range(len(raw.content)):
+                    raw.content.check(row, issues)
+                if len(issues.errors) < 2:
+                    raise
+                raise InvalidInput(f"{error} (and {len(issues.errors) - 1} more; {self._check_hint(root)})") from error
+            return ImageDomain(images=images, **fields)
 
         return self._read_benchmark(root, domains, make_domain)
 
@@ -259,24 +303,37 @@ class BenchmarkSpec:
         self, root: Path, *, progress: ProgressCallback = no_progress, domains: Sequence[str] | None = None
     ) -> DatasetReport:
         """Count all samples, decode every image, and report all issues instead of stopping at the first."""
-        issues, counts = IssueLog(root), []
+        issues, counts = self._open(root), []
         for spec, raw, class_counts in self._read_domains(issues, domains):
             counts += class_counts
-            if not isinstance(raw.content, tuple):
+            if isinstance(raw.content, ImageSource):
                 for row in range(len(raw.content)):
                     raw.content.check(row, issues)
                     progress(spec.name, row + 1, len(raw.content))
+        if self.is_own and not issues.errors:
+            try:
+                self.load_labels(root).check_every_class()
+            except InvalidInput as error:
+                issues.error(str(error))
         return DatasetReport(self.name, tuple(counts), (*issues.errors, *issues.warnings))
+
+    def _open(self, root: Path) -> IssueLog:
+        """An empty log for this directory; InvalidInput if there is none."""
+        issues = IssueLog(root)
+        if not self.is_own and not issues.root.is_dir():
+            raise InvalidInput(f"expected a directory with the data, got {issues.root}; give one that exists")
+        return issues
+
+    def _check_hint(self, root: Path) -> str:
+        return f"`vpdr data check {self.name} --root {root}` lists all issues"
 
     def _read_benchmark(self, root: Path, domains: Sequence[str] | None, make_domain: DomainMaker) -> Benchmark:
         """All domains as `make_domain` makes them."""
-        issues = IssueLog(root)
+        issues = self._open(root)
         raw_domains = [(spec, raw) for spec, raw, _ in self._read_domains(issues, domains)]
         if issues.errors:
             more = f" (and {len(issues.errors) - 1} more)" if len(issues.errors) > 1 else ""
-            raise InvalidInput(
-                f"{issues.errors[0]}{more}; `vpdr data check {self.name} --root {root}` lists all issues"
-            )
+            raise InvalidInput(f"{issues.errors[0]}{more}; {self._check_hint(root)}")
         made = []
         for spec, raw in raw_domains:
             train_size = len(raw.labels) - (raw.test_size or 0)

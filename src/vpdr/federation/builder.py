@@ -12,11 +12,12 @@ import torch
 import vpdr.data.benchmark as data
 from vpdr.client import Client, Model, Samples, Shard
 from vpdr.config import BenchmarkSection, RunConfig, resolve, rules
-from vpdr.data import BENCHMARK_SPECS, quickstart
+from vpdr.data import ARRAYS, BENCHMARK_SPECS, OWN_DATA, Dataset, DatasetOptions, quickstart, read_dataset
 from vpdr.data.images import ImageInputs
+from vpdr.data.own import DatasetDescription
 from vpdr.data.spec import BenchmarkSpec
 from vpdr.encoder import personal, zoo
-from vpdr.encoder.backbone import Backbone, FeatureInputs, cached_pooled_features
+from vpdr.encoder.backbone import Backbone, BackboneInfo, FeatureInputs, cached_pooled_features
 from vpdr.frameworks import Framework, FrameworkState, ServerContext
 from vpdr.rng import Streams
 from vpdr.types import Float, Inputs, ProgressCallback, Prototypes, Tensor, no_progress
@@ -39,6 +40,7 @@ class ClientSetups:
     clients: dict[str, ClientSetup]
     classes: int
     split: data.Split | None = None  # None: synthetic data, which are made for each client
+    description: DatasetDescription | None = None  # of the user's own data, for the record
 
 
 def load_clients(
@@ -49,12 +51,13 @@ def load_clients(
     *,
     own_backbone: Backbone | None = None,
     split_key: bytes | None = None,
+    dataset: Dataset | None = None,
 ) -> ClientSetups:
     """Load the data and split them among the clients of the config.
 
     With `positions` only these clients are loaded, as by a node that has the data of one silo: the position
-    of each among all clients decides its architecture. `own_backbone` replaces that of the config, and
-    `split_key` is the owner's, for a split sample by sample.
+    of each among all clients decides its architecture. `own_backbone` replaces that of the config,
+    `split_key` is the owner's, for a split sample by sample, and `dataset` is data in memory.
     """
     data_plan, models = resolve.data_plan(config), resolve.model_plan(config)
     source = data_plan.source
@@ -64,15 +67,21 @@ def load_clients(
     if backbones is None:
         raise InvalidInput(f"benchmark {source.kind} is made for all clients at once; it has no data of single clients")
 
+    loader = benchmark_loader(source, dataset)
+
     @cache
-    def encode(spec: zoo.ModelSpec) -> tuple[data.Benchmark, personal.FrozenEncoder, Samples]:
+    def encode(spec: zoo.ModelSpec) -> tuple[data.Benchmark, personal.FrozenEncoder | None, Samples]:
         """The whole benchmark by one architecture; equal shapes give equal projections."""
-        backbone = own_backbone or load_backbone(backbones, source.kind, spec.backbone)
+        if loader.modality == "features":
+            rules.check_features(config)
+            benchmark = loader.load(source, 0, progress)
+            return benchmark, None, _given_features(benchmark, models, backbones, spec.projection, streams)
+        backbone = own_backbone or load_backbone(backbones, loader.pixels, spec.backbone)
         rng, scale = streams.generator("projection"), backbones.projection_scale
         projection = personal.projection_for(backbone.info, spec.projection, models.dim, rng=rng, scale=scale)
-        key = (source.kind, source.root, source.samples, tuple(source.domains), backbone.pixels)
+        key = (source.kind, source.root, source.samples, tuple(source.domains), backbone.pixels, loader.dataset)
         keep_inputs = personal.PLACEMENTS[models.adapters] is not None
-        benchmark, features, inputs = pooled_features(FeatureKey(source, key, backbone, keep_inputs, progress))
+        benchmark, features, inputs = pooled_features(FeatureKey(source, loader, key, backbone, keep_inputs, progress))
         if inputs is None and projection.trained_by_clients:
             inputs = FeatureInputs(features)
         with torch.no_grad():
@@ -82,11 +91,7 @@ def load_clients(
     benchmark = encode(models.spec_for(min(positions.values()) if positions else 0))[0]
     if data_plan.checks_classes:
         benchmark.check_every_class()
-    if isinstance(data_plan.split, Path):
-        split = data.read_split(data_plan.split)
-        split.check(benchmark)
-    else:
-        split = data.split_benchmark(benchmark, data_plan.split, streams, key=split_key)
+    split = _read_or_draw_split(benchmark, data_plan.split_of(is_pool=loader.is_pool), streams, split_key)
     if positions is None:
         positions = {part.client: position for position, part in enumerate(split.client_splits)}
         check_known("client in participation.schedule", resolve.participation(config).schedule or (), positions)
@@ -100,7 +105,36 @@ def load_clients(
             )
             shard = Shard(train, test, validation if len(part.validation) else None)
             clients[part.client] = ClientSetup(shard=shard, model_spec=spec, frozen_encoder=frozen_encoder)
-    return ClientSetups(clients=clients, classes=benchmark.classes, split=split)
+    return ClientSetups(clients=clients, classes=benchmark.classes, split=split, description=loader.description)
+
+
+def _read_or_draw_split(
+    benchmark: data.Benchmark, rule: data.SplitConfig | Path, streams: Streams, key: bytes | None
+) -> data.Split:
+    if not isinstance(rule, Path):
+        return data.split_benchmark(benchmark, rule, streams, key=key)
+    split = data.read_split(rule)
+    split.check(benchmark)
+    return split
+
+
+def _given_features(
+    benchmark: data.Benchmark,
+    models: resolve.ModelPlan,
+    backbones: resolve.BackbonePlan,
+    projection_kind: str,
+    streams: Streams,
+) -> Samples:
+    """Features of an encoder outside of vpdr: as they are if they fit the model, else projected at random."""
+    domains = [domain for domain in benchmark.domains if isinstance(domain, data.FeatureDomain)]
+    features = torch.cat([torch.from_numpy(domain.features) for domain in domains])
+    if features.shape[1] != models.dim:
+        info = BackboneInfo(modality="features", pooled_dim=features.shape[1], adapter_width=0)
+        rng, scale = streams.generator("projection"), backbones.projection_scale
+        projection = personal.projection_for(info, projection_kind, models.dim, rng=rng, scale=scale)
+        with torch.no_grad():
+            features = projection(features)
+    return Samples(features, torch.from_numpy(benchmark.labels))
 
 
 def _make_synthetic_clients(
@@ -126,22 +160,51 @@ class BenchmarkLoader:
     """How one kind of benchmark is loaded and split."""
 
     load: Callable[[BenchmarkSection, int, ProgressCallback], data.Benchmark]
+    modality: str = "image"
     allow_flip: bool = False  # whether a mirrored image still belongs to its class
     pixels: int = 0  # 0: the backbone's own
+    dataset: Dataset | None = None  # the user's own data
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether nothing says which samples belong to which client."""
+        return self.dataset is not None and self.dataset.is_pool
+
+    @property
+    def description(self) -> DatasetDescription | None:
+        """What the record states about the user's own data."""
+        return None if self.dataset is None else self.dataset.describe()
 
 
-def benchmark_loader(kind: str) -> BenchmarkLoader:
-    """The loader of an embedded benchmark or of a registered one."""
-    if kind not in BENCHMARK_SPECS:
+def benchmark_loader(section: BenchmarkSection, dataset: Dataset | None = None) -> BenchmarkLoader:
+    """The loader of an embedded benchmark, of a registered one, or of the user's own data."""
+    if section.kind in OWN_DATA:
+        dataset = read_dataset(section.kind, section.root, dataset_options(section))
+    elif section.kind == ARRAYS and dataset is None:
+        raise InvalidInput("benchmark arrays is data in memory, got none; give vpdr.run or vpdr.build a dataset")
+    if dataset is None and section.kind not in BENCHMARK_SPECS:
         return BenchmarkLoader(load=_load_quickstart_domains, pixels=quickstart.BACKBONE_PIXELS)
-    spec = BENCHMARK_SPECS[kind]
-    return BenchmarkLoader(load=partial(_load_from_disk, spec), allow_flip=spec.allow_flip)
+    spec = BENCHMARK_SPECS[section.kind] if dataset is None else dataset.to_spec()
+    load = partial(_load_from_disk, spec)
+    return BenchmarkLoader(load=load, modality=spec.modality, allow_flip=spec.allow_flip, dataset=dataset)
+
+
+def dataset_options(section: BenchmarkSection) -> DatasetOptions:
+    """How the user's own data are read."""
+    return DatasetOptions(
+        label_column=section.label_column,
+        input_column=section.input_column,
+        client_column=section.client_column,
+        split_column=section.split_column,
+        class_names=tuple(section.class_names),
+        client=section.client,
+    )
 
 
 def _load_from_disk(
     spec: BenchmarkSpec, section: BenchmarkSection, pixels: int, progress: ProgressCallback
 ) -> data.Benchmark:
-    if not section.root:
+    if not section.root and not spec.is_own:
         raise InvalidInput(
             f"benchmark {spec.name} needs its data, got no folder; give --data {spec.name}=DIR "
             f"(`vpdr data list` says where to get it)"
@@ -161,12 +224,12 @@ def _load_quickstart_domains(section: BenchmarkSection, _pixels: int, _progress:
     return replace(benchmark, domains=tuple(each for each in benchmark.domains if each.name in names))
 
 
-def load_backbone(plan: resolve.BackbonePlan, kind: str, name: str) -> Backbone:
-    """A backbone for a kind of benchmark; weights of a family lie in directories named by backbone."""
+def load_backbone(plan: resolve.BackbonePlan, default_pixels: int, name: str) -> Backbone:
+    """A backbone, for images of the benchmark's size; weights of a family lie in directories named by backbone."""
     weights = plan.weights
     if plan.weights_by_name and weights and Path(weights).expanduser().is_dir():
         weights = str(Path(weights).expanduser() / name)
-    return _load_backbone_at(name, weights, plan.device, plan.pixels or benchmark_loader(kind).pixels)
+    return _load_backbone_at(name, weights, plan.device, plan.pixels or default_pixels)
 
 
 @lru_cache(maxsize=4)  # a family has at most four
@@ -180,7 +243,8 @@ class FeatureKey:
     """All that pooled features depend on; the fields that are not compared follow from it."""
 
     section: BenchmarkSection = field(compare=False)
-    key: tuple[str, str, int, tuple[str, ...], int]
+    loader: BenchmarkLoader = field(compare=False)
+    key: tuple[str, str, int, tuple[str, ...], int, Dataset | None]
     backbone: Backbone
     keep_inputs: bool  # whether encoders train inside the backbone and need the samples themselves
     progress: ProgressCallback = field(compare=False)
@@ -189,7 +253,7 @@ class FeatureKey:
 @lru_cache(maxsize=4)  # every run of a comparison uses the same features
 def pooled_features(key: FeatureKey) -> tuple[data.Benchmark, Float[Tensor, "n p"], Inputs | None]:
     """A benchmark, its features, domain after domain, from the cache on disk if they are there, and its samples."""
-    backbone, progress, loader = key.backbone, key.progress, benchmark_loader(key.section.kind)
+    backbone, progress, loader = key.backbone, key.progress, key.loader
     benchmark = loader.load(key.section, backbone.pixels, progress)
     modality = "text" if isinstance(benchmark.domains[0], data.TextDomain) else "image"
     if modality != backbone.modality:
@@ -307,6 +371,7 @@ class Federation:
         streams: the random streams of the run.
         client_setups: what each client was made from: its data and model. Private.
         split: the rows of each client, where the data are a real benchmark.
+        description: what the record states about the user's own data.
 
     Guarantee: equal configs give equal clients, and the server gets none of their data.
 
@@ -322,10 +387,15 @@ class Federation:
     streams: Streams
     client_setups: dict[str, ClientSetup]
     split: data.Split | None = None
+    description: DatasetDescription | None = None
 
 
 def build(
-    config: RunConfig, progress: ProgressCallback = no_progress, *, backbone: Backbone | None = None
+    config: RunConfig,
+    progress: ProgressCallback = no_progress,
+    *,
+    backbone: Backbone | None = None,
+    dataset: Dataset | None = None,
 ) -> Federation:
     """Load the data and make all clients.
 
@@ -334,6 +404,7 @@ def build(
         progress: called while data are loaded and features computed.
         backbone: your own encoder, from `Backbone.from_module` or `load_backbone`; None: `config.model.backbone`.
             The federation's config names it `python:NAME`.
+        dataset: data in memory, instead of those that the config names.
 
     Returns:
         The clients before their first round, and the server.
@@ -347,9 +418,10 @@ def build(
     >>> federation.clients[0].release(1).vectors.shape[1]
     8
     """
+    config = config_for(config, dataset)
     if backbone is not None:
         config, backbone = resolve.with_own_backbone(config, backbone)
-    setups = load_clients(config, Streams(config.run.seed), progress, own_backbone=backbone)
+    setups = load_clients(config, Streams(config.run.seed), progress, own_backbone=backbone, dataset=dataset)
     factory, names = ClientFactory(config, setups.classes), sorted(setups.clients)
     labels = [setups.clients[name].shard.train.labels for name in names]
     counts = torch.stack([torch.bincount(each, minlength=setups.classes) for each in labels])
@@ -372,7 +444,15 @@ def build(
         streams=factory.streams,
         client_setups=setups.clients,
         split=setups.split,
+        description=setups.description,
     )
+
+
+def config_for(config: RunConfig, dataset: Dataset | None) -> RunConfig:
+    """The config, with the kind of a dataset in memory if there is one."""
+    if dataset is None:
+        return config
+    return replace(config, benchmark=replace(config.benchmark, kind=ARRAYS, root=""))
 
 
 class ClientFactory:

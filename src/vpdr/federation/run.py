@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from vpdr.config import Experiment, RunConfig
-from vpdr.federation.builder import Federation, build
+from vpdr.data import Dataset
+from vpdr.federation.builder import Federation, build, config_for
 from vpdr.federation.rounds import Callbacks, RoundUploads, RunState, never_stop, simulate
 from vpdr.io import from_json
 from vpdr.privacy import NoiseOrigin, ledger_file
@@ -86,17 +87,22 @@ class RunResult:
 
 
 def run_federation(
-    config: RunConfig, out: Path, *, resume: bool = False, options: RunOptions | None = None
+    config: RunConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    options: RunOptions | None = None,
+    dataset: Dataset | None = None,
 ) -> RunResult:
     """Run a config into a directory that holds no run yet; with `resume` from the checkpoint in it, bit for bit."""
-    options = options or RunOptions()
+    config, options = config_for(config, dataset), options or RunOptions()
     run_dir = RunDir(out)
     if resume and run_dir.record_path.exists():
         return RunResult(_read_finished(config, run_dir, options), config.run.rounds)
     begin = time.perf_counter()
     saved = run_dir.checkpoint_to_resume(config, resume=resume)
     # errors in the data or the config are raised here, before anything is written
-    federation = build(config, options.progress)
+    federation = build(config, options.progress, dataset=dataset)
     observers = [make_observer(federation, run_dir) for make_observer in options.observers]
     run_dir.create(config, federation.split)
     if config.release.noise == NoiseOrigin.SYSTEM:
@@ -136,7 +142,7 @@ def run_federation(
     if state.rounds_done < config.run.rounds:
         save(state, least_seconds=0)
         return RunResult(None, state.rounds_done)
-    record = finished_record(config, state.round_records, ledgers, time.perf_counter() - begin)
+    record = finished_record(config, state.round_records, ledgers, time.perf_counter() - begin, federation.description)
     for observer in observers:
         record = observer.add_result(record)
     run_dir.save_ledgers(ledgers)

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from vpdr.client import MAX_ABS_COORDINATE, Client, Samples, Shard, evaluate_client
-from vpdr.config import BenchmarkSection, RunConfig, resolve
+from vpdr.config import BenchmarkSection, RunConfig, resolve, rules
+from vpdr.data import read_dataset
 from vpdr.data.benchmark import hash_uniforms
 from vpdr.encoder import zoo
 from vpdr.federation import builder, rounds
@@ -266,33 +267,67 @@ def _check_finite(client: Client, losses: Mapping[str, float]) -> None:
 def load_local_client(policy: owner.Policy, config: RunConfig, split_key: bytes) -> tuple[builder.ClientSetup, int]:
     """The client's samples with their frozen encoder, and the public number of classes."""
     data = policy.data
-    if data.features:
+    if data.is_feature_file:
         shard = _load_feature_file(data, config.model.dim, split_key, policy.budget.adjacency)
         spec = resolve.model_plan(config).spec_for(max(data.place, 0))
         return builder.ClientSetup(shard=shard, model_spec=spec), data.classes
-    if not data.benchmark:
+    if not data.benchmark and not data.own_sources:
         raise owner.Refusal(
-            owner.RefusalCode.NO_POLICY, "the policy names no data: set data.features or data.benchmark"
+            owner.RefusalCode.NO_POLICY, "the policy names no data: set data.features, data.folder or data.benchmark"
         )
     if config.model.backbone.startswith(zoo.HF_PREFIX) and not data.weights:
         details = "a server may not choose a path or a download: set data.weights to a directory or hub:OWNER/NAME"
         raise owner.Refusal(owner.RefusalCode.NO_POLICY, details)
+    _check_own_data(policy)
     position = (policy.name, data.place) if config.model.family and data.place >= 0 else None
-    local_config = json.dumps(with_local_paths(policy, config).to_dict(), sort_keys=True)
-    setups = _load_benchmark(local_config, position, split_key)
+    try:
+        local_config = json.dumps(with_local_paths(policy, config).to_dict(), sort_keys=True)
+        setups = _load_benchmark(local_config, position, split_key)
+    except rules.UndeclaredEncoder as error:
+        raise owner.Refusal(owner.RefusalCode.GUARANTEE, str(error)) from error
+    except InvalidInput as error:
+        if data.benchmark:
+            raise
+        raise owner.Refusal(owner.RefusalCode.BENCHMARK, str(error)) from error  # as a backbone for other samples
     if policy.name not in setups.clients:
         raise owner.Refusal(owner.RefusalCode.BENCHMARK, f"the benchmark has no client named {policy.name}")
     return setups.clients[policy.name], setups.classes
 
 
-def with_local_paths(policy: owner.Policy, config: RunConfig) -> RunConfig:
-    """The configuration with every path replaced by the owner's.
+def _check_own_data(policy: owner.Policy) -> None:
+    """Read the owner's own data without any setting of the run; refused if they are wrong."""
+    for kind, path in policy.data.own_sources.items():
+        try:
+            dataset = read_dataset(kind, path, builder.dataset_options(_own_section(policy.data, policy.name)))
+            if dataset.errors:
+                raise InvalidInput(dataset.errors[0])
+        except InvalidInput as error:
+            raise owner.Refusal(owner.RefusalCode.OWN_DATA, str(error)) from error
 
-    Guarantee: where labels are private, the split is the owner's manifest, or sample by sample with the owner's
-    key, and no setting of the received benchmark section is used: a split drawn by a server depends on every label.
+
+def _own_section(data: owner.DataPolicy, client: str) -> BenchmarkSection:
+    """All samples of the owner's own data as those of one client, each assigned to its part by itself."""
+    ((kind, path),) = data.own_sources.items()
+    encoder = data.encoder if data.encoder in ("public", "personal") else ""
+    names = list(data.class_names or map(str, range(data.classes)))
+    split = {"skew": "domain", "assignment": "sample_hash", "test_fraction": data.test_fraction}
+    own = {"kind": kind, "root": path, "class_names": names, "client": client, "encoder": encoder}
+    tables = {"benchmark": {**split, **data.settings, **own}, "release": {"encoder": "personal"}}
+    return RunConfig.from_tables(tables).benchmark
+
+
+def with_local_paths(policy: owner.Policy, config: RunConfig) -> RunConfig:
+    """The configuration with every path replaced by the owner's, and all that says how the owner's data are read.
+
+    Guarantee: a server declares no encoder public for the owner. Where labels are private, the split is the
+    owner's manifest, or sample by sample with the owner's key, and no setting of the received benchmark section is
+    used: a split drawn by a server depends on every label. The same holds for own data whose labels are public.
     """
     data = policy.data
-    benchmark: dict[str, Any] = {"root": "", "manifest": "", **data.settings}
+    how_read = {name: value for name, value in asdict(BenchmarkSection()).items() if name in rules.OWN_DATA_SETTINGS}
+    benchmark: dict[str, Any] = {"root": "", "manifest": "", **how_read, **data.settings}
+    if data.own_sources and not data.is_feature_file:  # the size of images is part of the model
+        benchmark = {**asdict(_own_section(data, policy.name)), "pixels": config.benchmark.pixels}
     if policy.needs_own_split:
         own = asdict(BenchmarkSection(kind=data.benchmark, skew="domain", assignment="sample_hash"))
         benchmark = {**(asdict(BenchmarkSection(kind=data.benchmark)) if benchmark["manifest"] else own), **benchmark}
@@ -347,6 +382,8 @@ def fingerprint(name: str, data: owner.DataPolicy) -> bytes:
     """A digest of the data source, independent of the split, dimension or seed of a run."""
     if data.features:
         return hashlib.sha256(Path(data.features).read_bytes()).digest()
+    for path in data.own_sources.values():
+        return _hash_files(Path(path))
     digest = hashlib.sha256(json.dumps([name, data.benchmark]).encode())
     for key, value in sorted(data.settings.items()):
         is_path = isinstance(value, str) and value != "" and Path(value).exists()

@@ -21,6 +21,7 @@ import torch
 
 from vpdr import privacy, validation
 from vpdr.config import RunConfig, rules
+from vpdr.data import OWN_DATA
 from vpdr.data.benchmark import write_split
 from vpdr.encoder.zoo import model_families, weights_for_policy
 from vpdr.federation import load_clients
@@ -140,24 +141,40 @@ class RunPolicy:
 class DataPolicy:
     """Where the samples are: a file of features, part of a benchmark, or (neither) supplied by an app."""
 
-    features: str = ""  # an .npz of frozen features: x, y, or already split train_x, train_y, test_x, test_y
-    test_fraction: float = 0.2  # of x, y: each sample is held out by itself, with a key of the owner's
-    classes: int = 0  # number of classes of the feature file; public
+    features: str = ""  # an .npz of frozen features (x, y, or train_x, train_y, test_x, test_y), or a table of them
+    folder: str = ""  # images, texts or a saved dataset of this client, as --data folder, texts and hf
+    texts: str = ""
+    hf: str = ""
+    test_fraction: float = 0.2  # of samples that are not split: each is held out by itself, with a key of the owner's
+    classes: int = 0  # number of classes of these data; public
+    class_names: tuple[str, ...] = ()  # all classes in the order of all silos; public; empty: the numbers from 0
     place: int = -1  # position among all clients, from 0: selects the member of a model family; -1: unset
     benchmark: str = ""  # the only benchmark kind that a run may name
-    settings: dict[str, Any] = field(default_factory=dict)  # of that benchmark; they override the run's
+    settings: dict[str, Any] = field(default_factory=dict)  # of [benchmark]; they override the run's
     weights: str = ""  # of the backbone, a path on this machine
     device: str = "cpu"  # of the backbone, when its blocks are trained
-    encoder: str = str(privacy.EncoderKind.PERSONAL)  # of an app's features: public, broadcast or personal
+    encoder: str = str(privacy.EncoderKind.PERSONAL)  # of given features: public, broadcast or personal
 
     def __post_init__(self) -> None:
-        if self.features and self.benchmark:
-            raise InvalidInput("give data.features (a file) or data.benchmark (a name), not both")
-        if self.features:
+        if len(self.own_sources) + bool(self.benchmark) > 1:
+            kinds = ", ".join(f"data.{kind}" for kind in OWN_DATA)
+            raise InvalidInput(f"give one of {kinds} (a path) or data.benchmark (a name), not both")
+        if self.own_sources and not self.class_names:
             validation.at_least(1, classes=self.classes)
         validation.at_least(-1, place=self.place)
         validation.at_least_0_below_1(test_fraction=self.test_fraction)
         privacy.guarantee.declared_encoder(self.encoder)
+
+    @property
+    def own_sources(self) -> dict[str, str]:
+        """The path of the client's own data by their kind; at most one."""
+        paths = {kind: getattr(self, kind) for kind in OWN_DATA}
+        return {kind: path for kind, path in paths.items() if path}
+
+    @property
+    def is_feature_file(self) -> bool:
+        """Whether the data are arrays of features with numbers as labels, in one of the two fixed layouts."""
+        return self.features.endswith(".npz") and not self.class_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,7 +247,7 @@ def check_config_against_policy(policy: Policy, config: RunConfig) -> None:
         if violated:
             raise Refusal(code, f"the run exceeds the policy of {policy.name}")
     family, data = config.model.family, policy.data
-    if family and data.place < 0 and (data.features or data.benchmark):  # features of an app have their own model
+    if family and data.place < 0 and (data.own_sources or data.benchmark):  # features of an app have their own model
         members = model_families()[family].members
         if len(set(members)) > 1:
             details = f"family {family} has one model per position; set data.place in the policy"
@@ -490,7 +507,10 @@ def _policy_for_run(config: RunConfig, name: str, position: int, manifest: str) 
         budget["selection"] = selection_cost(config) / config.budget.epsilon
     # absolute paths, since nodes may have other working directories
     paths = {"root": config.benchmark.root, "manifest": manifest}
-    paths = {key: str(Path(path).expanduser().resolve()) if path else "" for key, path in paths.items()}
+    paths = {  # a dataset on the hub has a name instead
+        key: str(Path(path).expanduser().resolve()) if path and Path(path).expanduser().exists() else path
+        for key, path in paths.items()
+    }
     settings = asdict(config.benchmark)
     del settings["kind"]
     return {

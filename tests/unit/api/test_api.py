@@ -24,7 +24,9 @@ def test_callbacks_are_called_without_a_directory() -> None:
 def test_progress_is_passed_on_without_a_directory(monkeypatch) -> None:
     given = []
     build = vpdr.api.build
-    monkeypatch.setattr(vpdr.api, "build", lambda config, progress: given.append(progress) or build(config, progress))
+    monkeypatch.setattr(
+        vpdr.api, "build", lambda config, progress, **_: given.append(progress) or build(config, progress)
+    )
     options = RunOptions(progress=lambda phase, done, total: None)
     vpdr.run(tiny(), options=options)
     assert given == [options.progress]
