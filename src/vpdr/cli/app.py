@@ -17,7 +17,7 @@ COMMANDS = {
     "run": ("run:run", "Run a configuration and write a record and a report; compare several seeds or methods."),
     "methods": ("settings:methods", "List methods, mechanisms, frameworks and regularisers."),
     "settings": ("settings:settings", "List the settings of a run: default, type or choices, and meaning."),
-    "data": ("data:data", "List benchmarks, check your copies of them, and draw splits. Nothing is downloaded."),
+    "data": ("data:data", "List and download benchmarks, check them and data of your own, and draw splits."),
     "attack": (
         "audit:attack",
         "Attack the uploads of a finished run; writes attacks.json, figures and a new report.html.",

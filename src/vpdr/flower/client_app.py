@@ -327,7 +327,8 @@ def with_local_paths(policy: owner.Policy, config: RunConfig) -> RunConfig:
     how_read = {name: value for name, value in asdict(BenchmarkSection()).items() if name in rules.OWN_DATA_SETTINGS}
     benchmark: dict[str, Any] = {"root": "", "manifest": "", **how_read, **data.settings}
     if data.own_sources and not data.is_feature_file:  # the size of images is part of the model
-        benchmark = {**asdict(_own_section(data, policy.name)), "pixels": config.benchmark.pixels}
+        benchmark = asdict(_own_section(data, policy.name))
+        del benchmark["pixels"]
     if policy.needs_own_split:
         own = asdict(BenchmarkSection(kind=data.benchmark, skew="domain", assignment="sample_hash"))
         benchmark = {**(asdict(BenchmarkSection(kind=data.benchmark)) if benchmark["manifest"] else own), **benchmark}
