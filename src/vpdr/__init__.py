@@ -2,7 +2,8 @@
 
 Mechanisms, ledgers and DCR work on plain arrays and in your own training loop. `load_config`, `run`, `compare`,
 `build`, `attack` and `audit` are what the command line calls. `Backbone` is an encoder of your own. Plug-ins are
-added to the registries `MECHANISMS`, `FRAMEWORKS`, `REGULARISERS`, `SUMMARISERS` and `BACKBONES`.
+added to the registries `MECHANISMS`, `FRAMEWORKS`, `REGULARISERS`, `SUMMARISERS`, `BACKBONES` and `METHODS`, here or
+in a file that `load_plugin` loads.
 """
 
 from importlib import import_module
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from vpdr.audits import AuditConfig, AuditOptions
     from vpdr.client import Client, evaluate_client
     from vpdr.config import RunConfig
+    from vpdr.config.methods import METHODS
     from vpdr.encoder.backbone import Backbone
     from vpdr.encoder.zoo import BACKBONES, load_backbone
     from vpdr.federation import Federation, RunOptions, Server, build
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from vpdr.privacy.ledger import BudgetExceeded, Charge, Ledger
     from vpdr.privacy.ledger_file import LedgerFile
     from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
-    from vpdr.registry import Registry
+    from vpdr.registry import Registry, load_plugin, unload_plugin
     from vpdr.regulariser import REGULARISERS, Dcr
     from vpdr.types import ChargeRequired, Prototypes, Release
     from vpdr.validation import InvalidInput, VpdrError
@@ -37,6 +39,7 @@ _LAZY = {
     "vpdr.audits": ("AuditConfig", "AuditOptions"),
     "vpdr.client": ("Client", "evaluate_client"),
     "vpdr.config": ("RunConfig",),
+    "vpdr.config.methods": ("METHODS",),
     "vpdr.encoder.backbone": ("Backbone",),
     "vpdr.encoder.zoo": ("BACKBONES", "load_backbone"),
     "vpdr.federation": ("Federation", "RunOptions", "Server", "build"),
@@ -47,7 +50,7 @@ _LAZY = {
     "vpdr.privacy.ledger": ("BudgetExceeded", "Charge", "Ledger"),
     "vpdr.privacy.ledger_file": ("LedgerFile",),
     "vpdr.prototypes": ("SUMMARISERS", "ClassMeans", "ClassSums", "FinchClusters", "KMeansClusters"),
-    "vpdr.registry": ("Registry",),
+    "vpdr.registry": ("Registry", "load_plugin", "unload_plugin"),
     "vpdr.regulariser": ("REGULARISERS", "Dcr"),
     "vpdr.types": ("ChargeRequired", "Prototypes", "Release"),
     "vpdr.validation": ("InvalidInput", "VpdrError"),
@@ -66,6 +69,7 @@ __all__ = [
     "BACKBONES",
     "FRAMEWORKS",
     "MECHANISMS",
+    "METHODS",
     "REGULARISERS",
     "SUMMARISERS",
     "InvalidInput",
@@ -80,4 +84,5 @@ __all__ += ["Prototypes", "Release", "ReleaseContext", "SeededNoise", "SystemNoi
 __all__ += ["Backbone", "load_backbone"]
 __all__ += ["Client", "Federation", "RunConfig", "RunOptions", "Server", "build", "evaluate_client"]
 __all__ += ["AttackConfig", "AuditConfig", "AuditOptions", "attack", "audit"]
+__all__ += ["load_plugin", "unload_plugin"]
 __all__ += ["compare", "load_config", "run", "run_experiment"]

@@ -227,6 +227,13 @@ class Mechanism(Protocol):
         """
 
 
+def check_plug_in(name: str, kind: object) -> None:
+    """Refuse a registered mechanism that lacks a member of `Mechanism`."""
+    members = ("traits", "adjacency", "from_config", "receipt_for", "release")
+    if missing := [each for each in members if each not in dir(kind)]:
+        raise InvalidInput(f"mechanism {name!r} lacks {', '.join(missing)}; see vpdr.mechanisms.Mechanism")
+
+
 def validate_features(vectors: Array, labels: Array, context: ReleaseContext) -> Features:
     """The input of a release in double precision on the CPU, checked before anything is computed from it."""
     client = context.client
