@@ -546,6 +546,21 @@ class Rapp(base.GaussianMechanism):
             adjacency=config.adjacency,
         )
 
+    @classmethod
+    def calibration(cls, config: base.MechanismConfig) -> base.Calibration:
+        """As `DescribesCalibration.calibration`; the projection does not matter to it."""
+        multiplier = privacy.get_accountant(config.accountant).noise_multiplier(config.budget, 1)
+        schedule = StageSchedule(releases=config.releases)
+        stages = [schedule.stage(number, multiplier) for number in range(schedule.count)]
+        return base.Calibration(
+            noise_multiplier=multiplier,
+            events=tuple(event for stage in stages for event in stage.events),
+            reading=f"{schedule.count} stages, which together are one release of sums at this multiplier; "
+            "each uses the centres that the stages before it have estimated, so its radius shrinks",
+            relative_energy=1.0,
+            details={"stages": [stage.sums.noise_multiplier for stage in stages]},
+        )
+
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """As `Mechanism.receipt_for`: the events of the next stages; how many stages are done is public."""
         stages = self._next_stages(self._load_state(context))
