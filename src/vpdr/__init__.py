@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from vpdr.api import attack, audit, compare, load_config, run, run_experiment
     from vpdr.attacks import AttackConfig
     from vpdr.audits import AuditConfig, AuditOptions
-    from vpdr.client import Client, evaluate_client
+    from vpdr.client import Client, evaluate_client, predict
     from vpdr.config import RunConfig
     from vpdr.config.methods import METHODS
     from vpdr.encoder.backbone import Backbone
     from vpdr.encoder.zoo import BACKBONES, load_backbone
     from vpdr.federation import Federation, RunOptions, Server, build
-    from vpdr.frameworks import FRAMEWORKS
+    from vpdr.frameworks import FRAMEWORKS, merge
     from vpdr.mechanisms import MECHANISMS, Igpp, NoPrivacy, Rapp, ReleaseProjection, SelectionConfig, Vpp
     from vpdr.mechanisms.base import ReleaseContext, SeededNoise, SystemNoise
     from vpdr.privacy import Adjacency, Budget, EncoderKind, GuaranteeLevel, Receipt
@@ -37,13 +37,13 @@ _LAZY = {
     "vpdr.api": ("attack", "audit", "compare", "load_config", "run", "run_experiment"),
     "vpdr.attacks": ("AttackConfig",),
     "vpdr.audits": ("AuditConfig", "AuditOptions"),
-    "vpdr.client": ("Client", "evaluate_client"),
+    "vpdr.client": ("Client", "evaluate_client", "predict"),
     "vpdr.config": ("RunConfig",),
     "vpdr.config.methods": ("METHODS",),
     "vpdr.encoder.backbone": ("Backbone",),
     "vpdr.encoder.zoo": ("BACKBONES", "load_backbone"),
     "vpdr.federation": ("Federation", "RunOptions", "Server", "build"),
-    "vpdr.frameworks": ("FRAMEWORKS",),
+    "vpdr.frameworks": ("FRAMEWORKS", "merge"),
     "vpdr.mechanisms": ("MECHANISMS", "Igpp", "NoPrivacy", "Rapp", "ReleaseProjection", "SelectionConfig", "Vpp"),
     "vpdr.mechanisms.base": ("ReleaseContext", "SeededNoise", "SystemNoise"),
     "vpdr.privacy": ("Adjacency", "Budget", "EncoderKind", "GuaranteeLevel", "Receipt"),
@@ -84,5 +84,6 @@ __all__ += ["Prototypes", "Release", "ReleaseContext", "SeededNoise", "SystemNoi
 __all__ += ["Backbone", "load_backbone"]
 __all__ += ["Client", "Federation", "RunConfig", "RunOptions", "Server", "build", "evaluate_client"]
 __all__ += ["AttackConfig", "AuditConfig", "AuditOptions", "attack", "audit"]
+__all__ += ["merge", "predict"]
 __all__ += ["load_plugin", "unload_plugin"]
 __all__ += ["compare", "load_config", "run", "run_experiment"]

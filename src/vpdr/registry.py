@@ -70,7 +70,7 @@ class Registry(Mapping[str, T]):
 
     def unregister(self, name: str) -> None:
         """Remove a plug-in, for tests and notebooks that register one again."""
-        self._all().pop(name)
+        (self._entries if name in self._entries else self._all()).pop(name)
 
     def _all(self) -> dict[str, T]:
         _load_files_of_environment()
@@ -180,9 +180,10 @@ def unload_plugin(file: Path | str) -> None:
         file: the path that was given to `load_plugin`; one that is not loaded is ignored.
     """
     path = Path(file).expanduser().resolve()
-    _remove_entries(_files.pop(path, PluginFile(path, "", [])))
-    names = [name for name in _files_in_variable() if name != str(path)]
+    names = [name for name in _files_in_variable() if Path(name).resolve() != path]
     os.environ[PLUGINS_VAR] = os.pathsep.join(names)
+    if path in _files:
+        _remove_entries(_files.pop(path))
 
 
 def loaded_plugins() -> list[PluginFile]:
