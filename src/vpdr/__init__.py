@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vpdr.privacy.ledger import BudgetExceeded, Charge, Ledger
     from vpdr.privacy.ledger_file import LedgerFile
     from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, FinchClusters, KMeansClusters
-    from vpdr.registry import Registry, load_plugin, unload_plugin
+    from vpdr.registry import Registry, load_plugin
     from vpdr.regulariser import REGULARISERS, Dcr
     from vpdr.types import ChargeRequired, Prototypes, Release
     from vpdr.validation import InvalidInput, VpdrError
@@ -50,7 +50,7 @@ _LAZY = {
     "vpdr.privacy.ledger": ("BudgetExceeded", "Charge", "Ledger"),
     "vpdr.privacy.ledger_file": ("LedgerFile",),
     "vpdr.prototypes": ("SUMMARISERS", "ClassMeans", "ClassSums", "FinchClusters", "KMeansClusters"),
-    "vpdr.registry": ("Registry", "load_plugin", "unload_plugin"),
+    "vpdr.registry": ("Registry", "load_plugin"),
     "vpdr.regulariser": ("REGULARISERS", "Dcr"),
     "vpdr.types": ("ChargeRequired", "Prototypes", "Release"),
     "vpdr.validation": ("InvalidInput", "VpdrError"),
@@ -85,5 +85,5 @@ __all__ += ["Backbone", "load_backbone"]
 __all__ += ["Client", "Federation", "RunConfig", "RunOptions", "Server", "build", "evaluate_client"]
 __all__ += ["AttackConfig", "AuditConfig", "AuditOptions", "attack", "audit"]
 __all__ += ["merge", "predict"]
-__all__ += ["load_plugin", "unload_plugin"]
+__all__ += ["load_plugin"]
 __all__ += ["compare", "load_config", "run", "run_experiment"]
