@@ -1,4 +1,7 @@
-"""Your own framework: the median of the clients' prototypes instead of their mean."""
+"""Your own framework: the median of the clients' prototypes instead of their mean.
+
+Run it as a script, or by name: vpdr run paper --plugin own_framework.py --set framework.kind=fedmedian
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,15 +32,16 @@ class FedMedian(FedProto):
 
 FRAMEWORKS.register("fedmedian", FedMedian)
 
-config = vpdr.load_config(
-    "paper",
-    "framework.kind=fedmedian",
-    "framework.fedmedian.weight=0.2",
-    "mechanism.kind=vpp",
-    "benchmark.kind=synthetic",
-    "benchmark.samples=100",
-    "model.dim=32",
-    "run.rounds=3",
-)
-record = vpdr.run(config)
-print(f"accuracy {record.final['own']['head'].average:.3f}: {record.privacy.sentence}")
+if __name__ == "__main__":
+    config = vpdr.load_config(
+        "paper",
+        "framework.kind=fedmedian",
+        "framework.fedmedian.weight=0.2",
+        "mechanism.kind=vpp",
+        "benchmark.kind=synthetic",
+        "benchmark.samples=100",
+        "model.dim=32",
+        "run.rounds=3",
+    )
+    record = vpdr.run(config)
+    print(f"accuracy {record.final['own']['head'].average:.3f}: {record.privacy.sentence}")

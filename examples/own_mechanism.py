@@ -1,4 +1,7 @@
-"""Your own mechanism: IGPP that releases only the coordinates of a public random subset."""
+"""Your own mechanism: IGPP that releases only the coordinates of a public random subset.
+
+Run it as a script, or compare it: vpdr run paper --plugin own_mechanism.py --methods igpp,subset
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,6 +9,7 @@ from typing import ClassVar
 import torch
 
 import vpdr
+from vpdr import METHODS
 from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig, MechanismTraits, ReleaseContext
 from vpdr.privacy import Adjacency, Receipt
 from vpdr.types import Prototypes, Release
@@ -50,15 +54,17 @@ class SubsetIgpp:
 
 
 MECHANISMS.register("subset", SubsetIgpp)
+METHODS.register("subset", {"mechanism": {"kind": "subset", "subset": {"width": 16}}})  # a name for --methods
 
-config = vpdr.load_config(
-    "paper",
-    "mechanism.kind=subset",
-    "mechanism.subset.width=12",
-    "benchmark.kind=synthetic",
-    "benchmark.samples=100",
-    "model.dim=32",
-    "run.rounds=3",
-)
-record = vpdr.run(config)
-print(f"accuracy {record.final['own']['head'].average:.3f}: {record.privacy.sentence}")
+if __name__ == "__main__":
+    config = vpdr.load_config(
+        "paper",
+        "mechanism.kind=subset",
+        "mechanism.subset.width=12",
+        "benchmark.kind=synthetic",
+        "benchmark.samples=100",
+        "model.dim=32",
+        "run.rounds=3",
+    )
+    record = vpdr.run(config)
+    print(f"accuracy {record.final['own']['head'].average:.3f}: {record.privacy.sentence}")

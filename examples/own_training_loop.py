@@ -26,14 +26,11 @@ for round in range(1, ROUNDS + 1):
     prototypes = torch.zeros(CLASSES, DIM).index_copy(0, upload.labels, upload.vectors)  # the server's answer
 
     for rows in torch.randperm(len(labels), generator=rng).split(100):
-        raw = encoder(inputs[rows])
-        features = regulariser.transform_features(raw)
-        logits = head(features)
+        features, logits, penalty = regulariser(encoder(inputs[rows]), head)
         loss = nn.functional.cross_entropy(logits, labels[rows])
         loss = loss + 0.1 * nn.functional.mse_loss(features, prototypes[labels[rows]])
-        loss = loss + regulariser.loss(raw, logits, torch.ones(len(rows)))
         optimizer.zero_grad()
-        loss.backward()
+        (loss + penalty).backward()
         optimizer.step()
         regulariser.after_step(head)
     regulariser.after_round(head)

@@ -12,6 +12,7 @@ from pathlib import Path
 from vpdr import audits, io, privacy, rng
 from vpdr.attacks import AttackCallbacks, AttackConfig, AttackFactory, attack_finished_run
 from vpdr.config import Experiment, ExperimentOptions, MethodConfig, RunConfig, load, load_experiment, rules
+from vpdr.config.methods import check_names
 from vpdr.data import Dataset
 from vpdr.federation import Callbacks, JobResult, RunOptions, RunResult, build, load_clients, never_stop, simulate
 from vpdr.federation.run import make_jobs, run_federation, sweep
@@ -182,7 +183,7 @@ def compare(
     else:
         if not methods or not seeds:
             raise InvalidInput(f"a comparison needs at least one method and one seed, got {list(methods)}, {seeds}")
-        load.check_names("methods", methods)
+        check_names("methods", methods)
         experiment = Experiment(
             name="comparison",
             title="Comparison",

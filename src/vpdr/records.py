@@ -16,10 +16,12 @@ import torch
 
 from vpdr import io
 from vpdr.config import RunConfig, renames, rules
+from vpdr.config.load import stored_plugins
 from vpdr.data import OWN_DATA, DatasetDescription
 from vpdr.data.benchmark import Split, write_split
 from vpdr.privacy import Adjacency, EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants, guarantee
 from vpdr.privacy.ledger_file import FileBackedLedger, encode_ledger
+from vpdr.registry import loaded_plugins
 from vpdr.types import Int, Prototypes
 from vpdr.validation import DamagedFile, InvalidInput
 
@@ -209,6 +211,7 @@ def finished_record(
             "torch": str(torch.__version__),
             "numpy": str(np.__version__),
             "machine": f"{platform.system()} {platform.machine()}",
+            **{f"plug-in {each.path.name}": f"SHA-256 {each.digest}" for each in loaded_plugins()},
         },
         wall_seconds=wall_seconds,
     )
@@ -361,7 +364,7 @@ class RunDir:
             self.ledgers_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise io.write_error(self.path, error) from error
-        io.write_atomically(self.path / "plan.toml", io.dump_toml(config.to_plan()).encode())
+        io.write_atomically(self.path / "plan.toml", io.dump_toml({**config.to_plan(), **stored_plugins()}).encode())
         if split is not None:
             write_split(self.path / "split.json", split)
 

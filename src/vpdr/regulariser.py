@@ -7,7 +7,7 @@ data on the client only, so it costs no privacy.
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -20,12 +20,29 @@ from vpdr.validation import at_least, at_least_0_below_1, one_of, positive
 TEACHER_INITS = ("start", "after_round_1")  # when the teacher is copied from the head
 
 
+class RegularisedBatch(NamedTuple):
+    """What one batch of a training loop needs from a regulariser."""
+
+    features: Float[Tensor, "b d"]  # transformed; for the head and for losses on features
+    logits: Float[Tensor, "b c"]  # of the head on these features
+    loss: Float[Tensor, ""]  # the term to add
+
+
 class Regulariser(nn.Module):
     """The regulariser of one client's head. This base class changes nothing.
 
-    Override the methods that your regulariser needs. Everything that it has to remember between rounds
-    belongs into its `state_dict`, which is saved with the client.
+    A training loop makes three calls: the regulariser itself on each batch, `after_step` after each step of the
+    optimiser, and `after_round` after each round. Override the other methods that your regulariser needs.
+    Everything that it has to remember between rounds belongs into its `state_dict`, which is saved with the client.
     """
+
+    def forward(
+        self, features: Float[Tensor, "b d"], head: nn.Module, weights: Float[Tensor, " b"] | None = None
+    ) -> RegularisedBatch:
+        """One batch of raw features: `transform_features`, the head, and `loss`, in one call."""
+        transformed = self.transform_features(features)
+        logits = head(transformed)
+        return RegularisedBatch(transformed, logits, self.loss(features, logits, weights))
 
     def transform_features(self, features: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
         """The features that the framework and the head get in training: same shape, here the same tensor."""
@@ -104,22 +121,21 @@ class Dcr:
 
     Guarantee: it is used in local training alone, and nothing of it leaves the client: it costs no privacy.
 
-    It works in any PyTorch loop:
+    It works in any PyTorch loop, with three calls:
 
     >>> encoder, head = nn.Linear(8, 4), nn.Linear(4, 3)
     >>> dcr = Dcr(clip_norm=2.0).make_regulariser(head)
     >>> optimiser = torch.optim.SGD([*encoder.parameters(), *head.parameters()], lr=0.1)
     >>> inputs, labels = torch.ones(6, 8), torch.tensor([0, 1, 2, 0, 1, 2])
     >>> for _ in range(3):
-    ...     features = encoder(inputs)
-    ...     logits = head(dcr.transform_features(features))
-    ...     loss = nn.functional.cross_entropy(logits, labels) + dcr.loss(features, logits)
+    ...     features, logits, penalty = dcr(encoder(inputs), head)
+    ...     loss = nn.functional.cross_entropy(logits, labels) + penalty
     ...     optimiser.zero_grad()
     ...     loss.backward()
     ...     optimiser.step()
     ...     dcr.after_step(head)
     >>> dcr.after_round(head)
-    >>> bool((dcr.transform_features(100 * features).norm(dim=1) < 2.0).all())
+    >>> bool((features.norm(dim=1) < 2.0).all())
     True
     """
 

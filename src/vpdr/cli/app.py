@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import click
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from vpdr.registry import load_plugin
 from vpdr.validation import VpdrError
 
 # name -> where it is, and the first sentence of its help, so that `vpdr --help` imports no command
@@ -41,6 +42,8 @@ COMMANDS = {
     "doctor": ("audit:doctor", "Test that this installation does what the guarantees rely on."),
 }
 
+WITHOUT_PLUG_INS = {"ledger", "list", "results"}  # they read files alone
+
 
 def load_command(name: str) -> click.Command:
     """Import a command of `COMMANDS`."""
@@ -53,7 +56,29 @@ def load_command(name: str) -> click.Command:
     command.name = name
     if isinstance(command, TyperGroup):
         command.suggest_commands = False
+    if name not in WITHOUT_PLUG_INS:
+        for each in command.commands.values() if isinstance(command, TyperGroup) else [command]:
+            each.params.append(plugin_option())
     return command
+
+
+def plugin_option() -> TyperOption:
+    """`--plugin FILE.py`: eager, so that the names which a file registers are known to all other options."""
+    return TyperOption(
+        param_decls=["--plugin"],
+        type=click.Path(),
+        multiple=True,
+        metavar="FILE.py",
+        help="Load a Python file that registers a method of your own (docs/own_method.md). May be repeated.",
+        is_eager=True,
+        expose_value=False,
+        callback=_load_plugins,
+    )
+
+
+def _load_plugins(context: click.Context, option: click.Parameter, files: Sequence[str]) -> None:  # noqa: ARG001
+    for file in files:
+        load_plugin(file)
 
 
 class LazyGroup(TyperGroup):

@@ -70,7 +70,7 @@ def run_audit(  # noqa: PLR0913 - one parameter per option of the command
         ),
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="The mechanism: none, igpp, vpp or rapp (igpp if not given).")
+        str | None, typer.Option(help="The mechanism: none, igpp, vpp, rapp or one of a plug-in (igpp if not given).")
     ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="The claimed ε of all rounds together (1 if not given).")

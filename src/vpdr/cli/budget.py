@@ -18,7 +18,9 @@ from vpdr.validation import InvalidInput
 
 
 def calibrate(
-    mechanism: Annotated[str, typer.Option(help="The mechanism: igpp, vpp or rapp.")] = "vpp",
+    mechanism: Annotated[
+        str, typer.Option(help="The mechanism: igpp, vpp, rapp or one of a plug-in (`vpdr methods`).")
+    ] = "vpp",
     epsilon: Annotated[float, typer.Option(help="The ε of all rounds together.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The δ of the guarantee, in (0, 1).")] = 1e-5,
     rounds: Annotated[int, typer.Option(help="Number of releases that share the budget.")] = 20,
@@ -86,8 +88,16 @@ def _print_calibration(calibration: dict[str, Any]) -> None:
         fields["of each stage"] = ", ".join(f"{each:.2f}" for each in calibration["stages"])
     if calibration["selection_scale"] is not None:
         fields["selection scale"] = f"{calibration['selection_scale']:.6g} (Laplace)"
+    fields |= {name: str(value) for name, value in calibration.items() if name not in _PRINTED}  # of plug-ins
     console.print(tables.Table.from_fields({f"  {name}": text for name, text in fields.items()}).to_text())
     console.print(f"  {calibration['reading']}")
+
+
+_PRINTED = {  # in words of their own above, or in the first line
+    *("mechanism", "epsilon", "delta", "rounds", "accountant", "adjacency", "noise_multiplier", "epsilon_spent"),
+    *("epsilon_by_accountant", "sensitivity", "selection", "selection_scale", "kept", "group_noise"),
+    *("group_multipliers", "energy_ratio", "stages", "reading"),
+}
 
 
 class LedgerCommands(typer.core.TyperGroup):

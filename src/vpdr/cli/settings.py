@@ -10,6 +10,7 @@ import typer
 from vpdr.cli.output import console, print_json
 from vpdr.config import load, rules
 from vpdr.config.config import SECTION_NAMES, RunConfig, SettingInfo, all_settings
+from vpdr.config.methods import METHODS, describe_method, describe_plug_in
 from vpdr.report.tables import Table
 from vpdr.validation import check_known
 
@@ -83,7 +84,8 @@ def methods(as_json: JsonOption = False) -> None:
     A method is a framework, a mechanism and a regulariser with their settings: a name for --methods. Exit
     codes: 0 done, 2 wrong input.
     """
-    lists = {"methods": _methods(), **{f"{name}s": _plug_ins(table) for name, table in rules.PLUGINS.items()}}
+    described = {name: describe_method(name) for name in METHODS}
+    lists = {"methods": described, **{f"{name}s": _plug_ins(table) for name, table in rules.PLUGINS.items()}}
     if as_json:
         print_json(lists)
         return
@@ -94,37 +96,6 @@ def methods(as_json: JsonOption = False) -> None:
     console.print("Compare methods with `vpdr run paper --methods igpp,vpdr`; a single run of `paper` is vpdr.")
 
 
-METHODS = {
-    "local": "training alone, nothing is sent: the control of every comparison",
-    "none": "prototypes without noise, as the framework sends them",
-    "none-public": "prototypes without noise, of the frozen encoder",
-    "igpp": "the baseline: equal Gaussian noise on every coordinate",
-    "igpp-dcr": "the baseline with the paper's regulariser",
-    "vpp": "the paper's mechanism: less noise on selected coordinates",
-    "vpdr": "the paper's method: vpp with dcr; what a single run of preset paper is",
-    "vpp-random": "vpp with coordinates drawn by a coin: the control of its selection",
-    "vpdr-random": "vpdr with coordinates drawn by a coin: the control of its selection",
-    "vpp-oracle": "vpp with the truly best coordinates: not private, an upper line",
-    "none-weighted": "none-public, weighted by public class counts: an upper line where clients lack classes",
-    "igpp-accumulated": "proved: igpp on the frozen encoder, mean of all releases",
-    "rapp": "proved: five stages around released centres, class counts private",
-    "strict": "another name for rapp",
-}
-
-
-def _methods() -> dict[str, str]:
-    """The meaning of each built-in method, and its settings."""
-    tables = load.read_builtin("experiments", "methods")
-    return {name: f"{METHODS[name]} ({_changes(table)})" for name, table in tables.items()}
-
-
-def _changes(table: Mapping[str, Mapping[str, Any]]) -> str:
-    """The kinds that a method names, and how many other settings."""
-    kinds = [f"{section}.kind={content['kind']}" for section, content in table.items() if "kind" in content]
-    others = sum(key != "kind" for content in table.values() for key in content)
-    return ", ".join([*kinds, *([f"{others} more"] if others else [])])
-
-
 def _plug_ins(registry: Mapping[str, Any]) -> dict[str, str]:
     """The first sentence of each plug-in's docstring."""
-    return {name: " ".join((inspect.getdoc(each) or "").split("\n\n")[0].split()) for name, each in registry.items()}
+    return {name: describe_plug_in(each) for name, each in registry.items()}

@@ -1,6 +1,7 @@
 """The metrics of a client, and its prediction from broadcast and own model. Private: it stays on the client."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from vpdr.client.client import Client, Samples
 from vpdr.frameworks import PredictionInputs
 from vpdr.prototypes import ClassMeans
 from vpdr.types import Bool, Float, Int, Prototypes, Tensor
+from vpdr.validation import InvalidInput, one_of
 
 _BANDWIDTH_GRID = torch.logspace(-3, 3, 61, dtype=torch.float64)  # relative to the scale of distances
 _MAX_DISTANCE = 1e200  # differences of two such distances, over any bandwidth, are finite
@@ -29,12 +31,20 @@ def predict_fused(
     posterior = prototype_posterior(client, samples)
     if posterior is None:
         return logits.argmax(dim=1)
-    labels = client.shard.train.labels
-    if not len(labels):
-        return posterior.argmax(dim=1)
+    return fuse(posterior, logits, train_logits, client.shard.train.labels).argmax(dim=1)
+
+
+def fuse(
+    posterior: Float[Tensor, "m c"],
+    logits: Float[Tensor, "m c"],
+    train_logits: Float[Tensor, "n c"],
+    train_labels: Int[Tensor, " n"],
+) -> Float[Tensor, "m c"]:
+    """Class probabilities by broadcast and own model together; those of the broadcast for a client without samples."""
+    if not len(train_labels):
+        return posterior
     log_ratio = log_likelihood_ratio(_finite_logits(logits), _finite_logits(train_logits))
-    coverage = class_coverage(labels, client.train_config.classes)
-    return fuse_probabilities(posterior, log_ratio, coverage).argmax(dim=1)
+    return fuse_probabilities(posterior, log_ratio, class_coverage(train_labels, posterior.shape[1]))
 
 
 def prototype_posterior(client: Client, samples: Samples) -> Float[Tensor, "m c"] | None:
@@ -48,9 +58,19 @@ def prototype_posterior(client: Client, samples: Samples) -> Float[Tensor, "m c"
     train_distances = _negative_broadcast_logits(client, train)
     if distances is not None and train_distances is not None:
         return (-distances / fit_bandwidth(train_distances, train.labels, scale=1.0)).softmax(dim=1)
-    train_features = client.released_features(train)
-    # the global prototypes, and the client's own mean of each class that has none
-    own, shared = ClassMeans()(train_features.double(), train.labels), client.global_prototypes
+    released, train_released = client.released_features(samples), client.released_features(train)
+    return posterior_from_prototypes(released, train_released, train.labels, client.global_prototypes, classes)
+
+
+def posterior_from_prototypes(
+    features: Float[Tensor, "m d"],
+    train_features: Float[Tensor, "n d"],
+    train_labels: Int[Tensor, " n"],
+    shared: Prototypes | None,
+    classes: int,
+) -> Float[Tensor, "m c"] | None:
+    """Class probabilities from the global prototypes, and the client's own mean of each class that has none."""
+    own = ClassMeans()(train_features.double(), train_labels)
     prototypes = Prototypes(own.vectors, own.labels)
     if shared is not None:
         missing = ~torch.isin(own.labels, shared.labels)
@@ -58,9 +78,9 @@ def prototype_posterior(client: Client, samples: Samples) -> Float[Tensor, "m c"
         prototypes = Prototypes(vectors, torch.cat([shared.labels, own.labels[missing]]))
     if not len(prototypes.labels):
         return None
-    distances = class_distances(client.released_features(samples), prototypes, classes)
+    distances = class_distances(features, prototypes, classes)
     train_distances = class_distances(train_features, prototypes, classes)
-    return (-distances / fit_bandwidth(train_distances, train.labels)).softmax(dim=1)
+    return (-distances / fit_bandwidth(train_distances, train_labels)).softmax(dim=1)
 
 
 def class_distances(features: Float[Tensor, "n d"], prototypes: Prototypes, classes: int) -> Float[Tensor, "n c"]:
@@ -204,11 +224,96 @@ def predict_all(client: Client, samples: Samples, train_features: Float[Tensor, 
     prototypes = client.global_prototypes
     if prototypes is not None and len(prototypes.labels):
         released = client.released_features(samples)
-        distances = torch.cdist(released, prototypes.vectors)
-        predictions["nearest"] = prototypes.labels[distances.argmin(1)]
+        predictions["nearest"] = predict_nearest(released, prototypes)
         cosines = nn.functional.normalize(released) @ nn.functional.normalize(prototypes.vectors).T
         predictions["nearest_cosine"] = prototypes.labels[cosines.argmax(1)]
     return predictions
+
+
+def predict_nearest(features: Float[Tensor, "m d"], prototypes: Prototypes) -> Int[Tensor, " m"]:
+    """The class of the nearest prototype."""
+    return prototypes.labels[torch.cdist(features, prototypes.vectors).argmin(1)]
+
+
+@torch.no_grad()
+def predict(
+    features: Any,
+    prototypes: Prototypes,
+    *,
+    rule: str = "nearest",
+    head: Callable[[Any], Any] | None = None,
+    own_features: Any = None,
+    own_labels: Any = None,
+) -> Int[Tensor, " m"]:
+    """Predict classes on plain arrays, by shared prototypes, by the client's own head, or by both.
+
+    Args:
+        features: the samples to classify, torch or numpy [m, d].
+        prototypes: what `merge` returned, or any other shared prototypes of the same encoder.
+        rule: `nearest` is the class of the nearest prototype, `head` that of the client's head alone, `fused` both
+            together: the prototypes give every class a probability, and the part that falls on classes which the
+            client has samples of is divided again by its head.
+        head: features to class logits, such as an `nn.Module`, or a function on the arrays that were given here.
+        own_features: the client's own training samples [n, d], for `fused`.
+        own_labels: their classes [n], for `fused`.
+
+    Returns:
+        The class of each sample.
+
+    Raises:
+        InvalidInput: an unknown rule, a rule without what it needs, or arrays that do not fit.
+
+    Guarantee: none is needed for what stays at the client. Predictions of `head` and `fused` depend on the client's
+    own samples without noise: publishing them is not covered by any budget.
+
+    >>> shared = Prototypes(torch.tensor([[0.0, 0.0], [4.0, 4.0], [8.0, 0.0]]), torch.tensor([0, 1, 2]))
+    >>> predict(torch.tensor([[1.0, 0.0], [5.0, 3.0]]), shared).tolist()
+    [0, 1]
+    >>> own, labels = torch.tensor([[0.0, 1.0], [1.0, 0.0], [3.0, 4.0], [4.0, 3.0]]), torch.tensor([0, 0, 1, 1])
+    >>> head = lambda rows: torch.stack([4 - rows.sum(1), rows.sum(1) - 4, torch.zeros(len(rows))], dim=1)
+    >>> mixed = torch.tensor([[1.0, 1.0], [8.0, 1.0]])  # the client has no sample of class 2
+    >>> predict(mixed, shared, rule="head", head=head).tolist()
+    [0, 1]
+    >>> predict(mixed, shared, rule="fused", head=head, own_features=own, own_labels=labels).tolist()
+    [0, 2]
+    """
+    one_of(("nearest", "head", "fused"), rule=rule)
+    rows = _as_rows("features", features)
+    if rule == "nearest":
+        _check_prototypes(prototypes, rows)
+        return predict_nearest(rows, Prototypes(prototypes.vectors.float(), prototypes.labels))
+    if head is None:
+        raise InvalidInput(f"rule={rule} needs the client's head, got none; give head, or use rule='nearest'")
+    logits = _as_rows("logits of the head", head(features))
+    if rule == "head":
+        return logits.argmax(dim=1)
+    if own_features is None or own_labels is None:
+        raise InvalidInput("rule=fused needs the client's own samples, got none; give own_features and own_labels")
+    own, labels = _as_rows("own_features", own_features), torch.as_tensor(own_labels).long()
+    if labels.ndim != 1 or len(labels) != len(own):
+        raise InvalidInput(f"expected one own label for each own feature, got {list(labels.shape)} and {len(own)}")
+    _check_prototypes(prototypes, rows)
+    _check_prototypes(prototypes, own)
+    classes, known = logits.shape[1], torch.cat([prototypes.labels, labels])
+    if len(known) and not 0 <= int(known.min()) <= int(known.max()) < classes:
+        raise InvalidInput(f"the head gives logits of {classes} classes, but there are labels up to {int(known.max())}")
+    posterior = posterior_from_prototypes(rows, own, labels, prototypes, classes)
+    if posterior is None:
+        return logits.argmax(dim=1)
+    return fuse(posterior, logits, _as_rows("logits of the head", head(own_features)), labels).argmax(dim=1)
+
+
+def _as_rows(name: str, values: Any) -> Float[Tensor, "n d"]:
+    rows = torch.as_tensor(values)
+    if rows.ndim != 2 or not rows.is_floating_point() or not bool(rows.isfinite().all()):
+        raise InvalidInput(f"expected {name} as finite floating-point numbers [n, d], got {rows.dtype} {[*rows.shape]}")
+    return rows.float()
+
+
+def _check_prototypes(prototypes: Prototypes, rows: Float[Tensor, "n d"]) -> None:
+    if not len(prototypes.labels) or prototypes.vectors.shape[1] != rows.shape[1]:
+        shape = list(prototypes.vectors.shape)
+        raise InvalidInput(f"expected prototypes of {rows.shape[1]} dimensions, as the features have, got {shape}")
 
 
 def _mean_or_nan(values: Bool[Tensor, " n"]) -> float:

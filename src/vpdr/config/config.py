@@ -370,7 +370,7 @@ class WeightsSection:
         validation.one_of(CLIENT_WEIGHTS, kind=self.kind)
 
 
-TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
+TOP_LEVEL_KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "title": (str, "a text"),
     "preset": (str, "the name of a preset"),
     "seeds": (list, "a list of whole numbers"),
@@ -378,6 +378,7 @@ TOP_LEVEL_KEYS: dict[str, tuple[type, str]] = {
     "baseline": (str, "the name of a method"),
     "scenarios": (dict, "a table of tables"),
     "custom_methods": (dict, "a table of tables"),
+    "plugins": ((list, dict), "a list of Python files"),  # a stored plan has a table of them, with digests
     "identity": (str, "a hash as in a stored plan"),
 }
 

@@ -1,7 +1,6 @@
 """From names, files and the command line to configs: presets, experiments, overrides, methods and seeds."""
 
 import json
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,9 +8,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vpdr import validation
+from vpdr import registry, validation
 from vpdr.config.config import SECTION_NAMES, TOP_LEVEL_KEYS, RunConfig, check_sections, suggest_setting
 from vpdr.config.layers import DataDirs, GivenSettings, Layer, merged, stored_values
+from vpdr.config.methods import METHODS, check_names
 from vpdr.config.renames import modernise, rename_keys
 from vpdr.config.rules import benchmark_names
 from vpdr.data.own import HUGGING_FACE
@@ -71,6 +71,7 @@ def load_experiment(source: str | Mapping[str, Any], options: ExperimentOptions 
     options = options or ExperimentOptions()
     name = Path(source).stem if isinstance(source, str) else "run"
     content = check_top_level(rename_keys(read_source(source) if isinstance(source, str) else source))
+    _load_plugins(content.get("plugins", {}), Path(source).parent if isinstance(source, str) else Path())
     preset = content.get("preset", "paper")
     check_known("preset", [preset], builtin_names("presets"))
     own = modernise({key: value for key, value in content.items() if key not in TOP_LEVEL_KEYS})
@@ -105,7 +106,7 @@ def load_experiment(source: str | Mapping[str, Any], options: ExperimentOptions 
     given.check()
     seeds = parse_seeds(options.seeds) if options.seeds else check_seeds(content.get("seeds", []))
     if "baseline" in content:
-        check_known("baseline", [content["baseline"]], [*methods, *read_builtin("experiments", "methods")])
+        check_known("baseline", [content["baseline"]], [*methods, *METHODS])
     return Experiment(
         name=name,
         title=content.get("title", name),
@@ -133,6 +134,21 @@ def read_source(source: str) -> dict[str, Any]:
     raise InvalidInput(f"no plan or file named {source!r}; {suggestion(source, [*presets, *experiments])}")
 
 
+def _load_plugins(files: Sequence[str] | Mapping[str, str], directory: Path) -> None:
+    """Load the plug-in files that a plan lists, relative to it, or those that a stored plan was run with."""
+    if isinstance(files, Mapping):
+        registry.load_stored_plugins(files)
+        return
+    for name in files:
+        registry.load_plugin(directory / name)
+
+
+def stored_plugins() -> dict[str, dict[str, str]]:
+    """What a stored plan says of plug-in files: path and digest of each, and nothing if there are none."""
+    files = {str(each.path): each.digest for each in registry.loaded_plugins()}
+    return {"plugins": files} if files else {}
+
+
 def read_builtin(directory: str, name: str) -> dict[str, Any]:
     """A TOML file of this package."""
     return tomllib.loads((resources.files("vpdr.config") / directory / f"{name}.toml").read_text())
@@ -149,22 +165,16 @@ def check_top_level(content: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, (kind, description) in TOP_LEVEL_KEYS.items():
         if key in content and not isinstance(content[key], kind):
             raise InvalidInput(f"{key} must be {description}, got {content[key]!r}")
-    for name in content.get("methods", []):
-        if not isinstance(name, str):
-            raise InvalidInput(f"methods must be a list of names, got {name!r} among them")
+    for key in ("methods", "plugins"):
+        for name in content.get(key, []):
+            if not isinstance(name, str):
+                raise InvalidInput(f"{key} must be a list of names, got {name!r} among them")
     for key in ("scenarios", "custom_methods"):
         check_names(key, content.get(key, {}))
         for name, table in content.get(key, {}).items():
             if not isinstance(table, Mapping) or not all(isinstance(part, Mapping) for part in table.values()):
                 raise InvalidInput(f"[{key}.{name}] must hold tables of settings, got {table!r}")
     return content
-
-
-def check_names(key: str, names: Iterable[str]) -> None:
-    """Refuse a name of a method or scenario that cannot name the directory of its runs."""
-    for name in names:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            raise InvalidInput(f"{key}: {name!r} names a folder; use letters, digits, '.', '_' and '-'")
 
 
 def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
@@ -198,13 +208,12 @@ def _preset_tables(preset: str, name: str, named: Mapping[str, Any], *, is_singl
     framework = FRAMEWORKS.get(named.get("framework", {}).get("kind", ""))
     if not is_single or names_method or (framework is not None and not framework.has_uploads):
         return tables
-    return deep_merge(tables, read_builtin("experiments", "methods").get(PRESET_METHODS.get(preset, ""), {}))
+    return deep_merge(tables, METHODS.get(PRESET_METHODS.get(preset, ""), {}))
 
 
 def _select_methods(content: Mapping[str, Any], selected: str | None) -> dict[str, Layer]:
-    """The settings of each method: built-in ones, and those of the file."""
-    builtin = read_builtin("experiments", "methods")
-    available = {name: Layer(tables=table, harmless={}) for name, table in builtin.items()}
+    """The settings of each method: registered ones, and those of the file."""
+    available = {name: Layer(tables=modernise(table), harmless={}) for name, table in METHODS.items()}
     for name, table in content.get("custom_methods", {}).items():
         available[name] = Layer(tables=modernise(table))
     names = [name.strip() for name in selected.split(",")] if selected is not None else content.get("methods", ())
@@ -244,6 +253,7 @@ def experiment_to_data(experiment: Experiment) -> dict[str, Any]:
         "title": experiment.title,
         "seeds": list(experiment.seeds),
         "baseline": experiment.baseline,
+        **stored_plugins(),
         "methods": [
             {"scenario": each.scenario, "method": each.method, "plan": each.config.to_dict()}
             for each in experiment.method_configs
@@ -264,6 +274,7 @@ def stored_experiment(directory: Path) -> Experiment:
         )
     try:
         data = json.loads(file.read_bytes())
+        registry.load_stored_plugins(data.get("plugins", {}))
         return Experiment(
             name=data["name"],
             title=data["title"],

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from vpdr.frameworks.aggregation import merge
 from vpdr.frameworks.base import FeatureMap, Framework, FrameworkState, PredictionInputs, ServerContext, weighted_mean
 from vpdr.frameworks.fedpcl import FedPcl
 from vpdr.frameworks.fedplvm import FedPlvm

@@ -3,13 +3,14 @@
 All of it is post-processing of released prototypes and public numbers: it costs no privacy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from vpdr.frameworks import base
 from vpdr.prototypes import shrinkage, summarisers
+from vpdr.rng import Streams
 from vpdr.types import Bool, Float, Int, Prototypes, Tensor
 from vpdr.validation import InvalidInput
 
@@ -25,7 +26,67 @@ class PooledUploads:
     weights: Float[Tensor, " p"]
 
 
-def pool_uploads(uploads: Sequence[Prototypes], context: base.ServerContext) -> PooledUploads:
+def merge(
+    uploads: Sequence[Prototypes] | Mapping[str, Prototypes],
+    *,
+    weights: Sequence[float] | Mapping[str, float] | None = None,
+    classes: int | None = None,
+) -> Prototypes:
+    """One prototype for each class from the uploads of several clients, as the servers of the frameworks read them.
+
+    Where uploads publish their noise and have a row for every class, they are shrunk by it first, all clients and
+    classes together; otherwise this is the weighted mean of each class, by precision where that is published.
+
+    Args:
+        uploads: what each client sent, in any order, or by the name of the client.
+        weights: how much each client counts, in the order of the uploads or by name. Public: sizes only if they may
+            be known. Equal if None.
+        classes: the public number of classes; one more than the largest label if None.
+
+    Returns:
+        The prototypes of all classes that a client with a positive weight uploaded, in the order of their labels.
+
+    Raises:
+        InvalidInput: no uploads, an upload of another dimension or with NaN, or weights that do not fit.
+
+    Guarantee: post-processing of uploads that were paid for, and of public numbers: it costs no privacy.
+
+    >>> first = Prototypes(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), torch.tensor([0, 1]))
+    >>> second = Prototypes(torch.tensor([[2.0, 2.0]]), torch.tensor([0]))
+    >>> merge([first, second]).vectors.tolist()
+    [[1.0, 2.0], [4.0, 0.0]]
+    >>> merge({"a": first, "b": second}, weights={"a": 1, "b": 3}).vectors.tolist()
+    [[1.5, 2.0], [4.0, 0.0]]
+    """
+    names = sorted(uploads) if isinstance(uploads, Mapping) else [f"upload {number}" for number in range(len(uploads))]
+    ordered = [uploads[name] for name in names] if isinstance(uploads, Mapping) else list(uploads)
+    if not ordered:
+        raise InvalidInput("expected the uploads of at least one client, got none")
+    if isinstance(weights, Mapping):
+        if set(weights) != set(names):
+            raise InvalidInput(f"expected a weight for each of {', '.join(names)}, got those of {', '.join(weights)}")
+        weights = [weights[name] for name in names]
+    ones = torch.ones(len(ordered), dtype=torch.float64)
+    by_client = ones if weights is None else torch.as_tensor(weights, dtype=torch.float64)
+    if classes is None:
+        classes = 1 + max((int(each.labels.max()) for each in ordered if len(each.labels)), default=-1)
+    if by_client.shape != (len(ordered),):
+        raise InvalidInput(f"expected {len(ordered)} weights, one for each upload, got {list(by_client.shape)}")
+    context = base.ServerContext(
+        round=1,
+        classes=classes,
+        dim=ordered[0].vectors.shape[-1],
+        streams=Streams(0),
+        weights=by_client[:, None].expand(-1, classes),
+    )
+    merged = denoise_uploads(pool_uploads(ordered, context, names), classes).class_prototypes
+    variances = None if merged.variances is None else merged.variances.float()
+    return Prototypes(merged.vectors.float(), merged.labels, variances)
+
+
+def pool_uploads(
+    uploads: Sequence[Prototypes], context: base.ServerContext, names: Sequence[str] = ()
+) -> PooledUploads:
     """The uploads in double precision and in the given order; InvalidInput where they do not fit the context."""
     if context.weights.shape != (len(uploads), context.classes):
         shape = list(context.weights.shape)
@@ -33,7 +94,7 @@ def pool_uploads(uploads: Sequence[Prototypes], context: base.ServerContext) -> 
     if not bool((context.weights >= 0).all() & context.weights.isfinite().all()):
         raise InvalidInput("weights of clients must be finite and not negative")
     for index, upload in enumerate(uploads):
-        name, vectors, labels = f"upload {index}", upload.vectors, upload.labels
+        name, vectors, labels = names[index] if names else f"upload {index}", upload.vectors, upload.labels
         if vectors.shape != (len(labels), context.dim):
             expected = [len(labels), context.dim]
             raise InvalidInput(f"{name}: expected prototypes of shape {expected}, got {list(vectors.shape)}")

@@ -227,6 +227,33 @@ class Mechanism(Protocol):
         """
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration:
+    """What `vpdr calibrate` says of a mechanism; `details` are printed by name and are entries of its JSON."""
+
+    noise_multiplier: float  # of one release
+    events: tuple[privacy.Event, ...]  # of all releases together
+    reading: str  # what the numbers mean, in one line
+    relative_energy: float | None = None  # noise energy relative to isotropic noise of the same multiplier
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class DescribesCalibration(Protocol):
+    """A mechanism that can say more of its calibration than its receipts do. This is optional."""
+
+    @classmethod
+    def calibration(cls, config: MechanismConfig) -> Calibration:
+        """The noise of all releases under this configuration; no data are needed."""
+
+
+def check_plug_in(name: str, kind: object) -> None:
+    """Refuse a registered mechanism that lacks a member of `Mechanism`."""
+    members = ("traits", "adjacency", "from_config", "receipt_for", "release")
+    if missing := [each for each in members if each not in dir(kind)]:
+        raise InvalidInput(f"mechanism {name!r} lacks {', '.join(missing)}; see vpdr.mechanisms.Mechanism")
+
+
 def validate_features(vectors: Array, labels: Array, context: ReleaseContext) -> Features:
     """The input of a release in double precision on the CPU, checked before anything is computed from it."""
     client = context.client

@@ -121,6 +121,18 @@ class Igpp(base.GaussianMechanism):
             accumulate=config.options.get("accumulate", False),
         )
 
+    @classmethod
+    def calibration(cls, config: base.MechanismConfig) -> base.Calibration:
+        """As `DescribesCalibration.calibration`."""
+        multiplier = cls.from_config(config).noise_multiplier
+        return base.Calibration(
+            noise_multiplier=multiplier,
+            events=(GaussianEvent(multiplier),) * config.releases,
+            reading="all coordinates get the same noise; nothing is selected",
+            relative_energy=1.0,
+            details={"group_noise": [1.0, 1.0], "group_multipliers": [multiplier, multiplier]},
+        )
+
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """As `Mechanism.receipt_for`: one Gaussian event."""
         events = (GaussianEvent(self.noise_multiplier),)

@@ -467,8 +467,7 @@ class Rapp(base.GaussianMechanism):
     count; where a neighbour could change a count, the count is noisy too. It makes its own sums: the
     context's summariser is not used.
 
-    >>> identity = ReleaseProjection.identity(4)
-    >>> mechanism = Rapp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=2.0, classes=3, projection=identity)
+    >>> mechanism = Rapp.calibrated(Budget(1.0, 1e-5), 5, clip_norm=2.0, classes=3, dim=4)
     >>> release = mechanism.release(torch.ones(6, 4), torch.arange(6) % 2)
     >>> upload = release.charge_to(privacy.Ledger(client="a", budget=Budget(1.0, 1e-5)), round=1)
     >>> upload.vectors.shape, len(release.receipt.events)
@@ -494,7 +493,9 @@ class Rapp(base.GaussianMechanism):
         *,
         clip_norm: float,
         classes: int,
-        projection: ReleaseProjection,
+        projection: ReleaseProjection | None = None,
+        dim: int | None = None,
+        samples_per_class: int = 0,
         shares: tuple[float, ...] = DEFAULT_STAGE_SHARES,
         per_class: int = 1,
         accountant: str = "exact",
@@ -504,7 +505,12 @@ class Rapp(base.GaussianMechanism):
 
         Args:
             budget, rounds, accountant: as `Igpp.calibrated`.
-            clip_norm, classes, projection, per_class, adjacency: as above.
+            clip_norm, classes, per_class, adjacency: as above.
+            projection: as above, or None with `dim`.
+            dim: the dimension of the features, instead of a projection. The release has `default_release_dim`
+                dimensions of them, in a subspace that is the same for all clients.
+            samples_per_class: with `dim`, the declared number of samples of one class at one client, a public number;
+                0 releases all dimensions.
             shares: the relative share of each stage.
 
         Returns:
@@ -513,6 +519,14 @@ class Rapp(base.GaussianMechanism):
         Raises:
             InvalidInput: no noise satisfies the budget, or an argument is out of range.
         """
+        if projection is not None and dim is not None and dim != projection.dims[0]:
+            raise InvalidInput(f"the projection is for {projection.dims[0]} dimensions, dim is {dim}; leave one out")
+        if projection is None:
+            if dim is None:
+                raise InvalidInput("expected dim, the dimension of the features, or a projection; got neither")
+            at_least(1, dim=dim)
+            kept = default_release_dim(dim, budget, samples_per_class)
+            projection = ReleaseProjection.random(dim, kept, torch.Generator().manual_seed(0))
         return cls(
             clip_norm=clip_norm,
             noise_multiplier=privacy.get_accountant(accountant).noise_multiplier(budget, 1),
@@ -544,6 +558,21 @@ class Rapp(base.GaussianMechanism):
             per_class=config.options.get("per_class", 1),
             accountant=config.accountant,
             adjacency=config.adjacency,
+        )
+
+    @classmethod
+    def calibration(cls, config: base.MechanismConfig) -> base.Calibration:
+        """As `DescribesCalibration.calibration`; the projection does not matter to it."""
+        multiplier = privacy.get_accountant(config.accountant).noise_multiplier(config.budget, 1)
+        schedule = StageSchedule(releases=config.releases)
+        stages = [schedule.stage(number, multiplier) for number in range(schedule.count)]
+        return base.Calibration(
+            noise_multiplier=multiplier,
+            events=tuple(event for stage in stages for event in stage.events),
+            reading=f"{schedule.count} stages, which together are one release of sums at this multiplier; "
+            "each uses the centres that the stages before it have estimated, so its radius shrinks",
+            relative_energy=1.0,
+            details={"stages": [stage.sums.noise_multiplier for stage in stages]},
         )
 
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:

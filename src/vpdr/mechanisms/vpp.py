@@ -435,6 +435,25 @@ class Vpp(base.GaussianMechanism):
             adjacency=config.adjacency,
         )
 
+    @classmethod
+    def calibration(cls, config: base.MechanismConfig) -> base.Calibration:
+        """As `DescribesCalibration.calibration`."""
+        mechanism = cls.from_config(config)
+        groups, selection, multiplier = mechanism.allocation, mechanism.selection, mechanism.noise_multiplier
+        return base.Calibration(
+            noise_multiplier=multiplier,
+            events=(*selection.events, *[GaussianEvent(multiplier)] * config.releases),
+            reading=describe_selection(selection, groups),
+            relative_energy=groups.relative_energy,
+            details={
+                "selection": config.options.get("selection", SelectionConfig().selection),
+                "selection_scale": selection.scale or None,
+                "kept": groups.num_selected,
+                "group_noise": list(groups.group_scales),
+                "group_multipliers": [multiplier / weight**0.5 for weight in groups.weights],
+            },
+        )
+
     def receipt_for(self, context: ReleaseContext = ReleaseContext()) -> privacy.Receipt:
         """As `Mechanism.receipt_for`: the selection, where it costs something, and one Gaussian event."""
         events = (*self.selection.cost(context), GaussianEvent(self.noise_multiplier))

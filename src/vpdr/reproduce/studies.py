@@ -18,6 +18,7 @@ from typing import Any
 
 from vpdr.attacks import AttackConfig, parse_attack_config
 from vpdr.config import RunConfig, effects, load, rules
+from vpdr.config.methods import METHODS
 from vpdr.encoder import personal, zoo
 from vpdr.io import from_json
 from vpdr.validation import InvalidInput, check_known, deep_merge
@@ -93,7 +94,7 @@ class Study:
 
     def method_overrides(self, method: str) -> ConfigData | None:
         """The settings that a method changes; None for an unknown method."""
-        overrides: ConfigData | None = {**_builtin("experiments", "methods"), **self.custom_methods}.get(method)
+        overrides: ConfigData | None = {**METHODS, **self.custom_methods}.get(method)
         return overrides
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from vpdr.cli import main
-from vpdr.cli.settings import METHODS, settings_page
-from vpdr.config import load, rules
+from vpdr.cli.settings import settings_page
+from vpdr.config import rules
 from vpdr.config.config import SECTION_NAMES, all_settings
+from vpdr.config.methods import MEANINGS, builtin_methods
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
@@ -56,7 +57,7 @@ def test_methods_and_plug_ins_are_listed(capsys) -> None:
 
 
 def test_every_built_in_method_has_a_meaning() -> None:
-    assert METHODS.keys() == load.read_builtin("experiments", "methods").keys()
+    assert MEANINGS.keys() == builtin_methods().keys()
 
 
 @pytest.mark.parametrize("command", ["settings", "methods"])

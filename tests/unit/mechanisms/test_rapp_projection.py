@@ -19,9 +19,9 @@ from tests.unit.mechanisms.test_rapp_stage_sensitivity import (
     rows,
     seeds,
 )
-from vpdr import Adjacency
+from vpdr import Adjacency, Budget, Rapp
 from vpdr.mechanisms import ReleaseProjection
-from vpdr.mechanisms.rapp import centres_from_broadcast
+from vpdr.mechanisms.rapp import centres_from_broadcast, default_release_dim
 from vpdr.prototypes import ClassMeans
 from vpdr.rng import Streams
 from vpdr.types import Features, Prototypes
@@ -168,3 +168,13 @@ def test_the_first_radius_is_that_of_a_typical_feature() -> None:
         energy = projection.project(features.double()).square().sum(1).mean()
         typical = energy / features.square().sum(1).mean()
         assert projection.norm_ratio == pytest.approx(float(typical.sqrt()), rel=0.02)
+
+
+def test_a_dimension_is_enough_and_the_subspace_is_the_same_for_all_clients() -> None:
+    budget, settings = Budget(1.0, 1e-5), {"clip_norm": 2.0, "classes": 3}
+    assert Rapp.calibrated(budget, 5, dim=16, **settings).projection.is_identity
+    first, second = (Rapp.calibrated(budget, 5, dim=512, samples_per_class=20, **settings) for _ in range(2))
+    assert first.projection.dims == (512, default_release_dim(512, budget, 20))
+    assert torch.equal(first.projection.basis, second.projection.basis)
+    with pytest.raises(InvalidInput, match="expected dim, the dimension of the features, or a projection"):
+        Rapp.calibrated(budget, 5, **settings)

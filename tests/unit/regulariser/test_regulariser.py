@@ -82,3 +82,13 @@ def test_settings_are_checked(bad):
 def test_settings_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Dcr(clip_norm=R).weight = 1.0
+
+
+def test_one_call_on_a_batch_equals_the_single_ones() -> None:
+    head, features = torch.nn.Linear(4, 3), torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    for config in (Dcr(clip_norm=2.0), NoRegularisation()):
+        regulariser = config.make_regulariser(head)
+        batch = regulariser(features, head)
+        assert torch.equal(batch.features, regulariser.transform_features(features))
+        assert torch.equal(batch.logits, head(batch.features))
+        assert torch.equal(batch.loss, regulariser.loss(features, batch.logits))
