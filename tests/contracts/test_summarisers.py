@@ -7,11 +7,10 @@ from tests.conftest import CLASSES, DIM, blobs
 from tests.contracts.plug_ins import with_dummies
 from vpdr import SUMMARISERS, Adjacency, ClassMeans, ClassSums
 from vpdr.mechanisms.base import clip, describe_sensitivity
-from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy.guarantee import SensitivityBasis
 from vpdr.prototypes import NoSensitivity, Summariser
 from vpdr.prototypes.summarisers import SummariserConfig
-from vpdr.rng import Streams
+from vpdr.rng import Grid, Streams
 
 RADIUS = 5.0
 EVERY = pytest.mark.parametrize("kind", with_dummies(SUMMARISERS))

@@ -26,10 +26,10 @@ from vpdr.audits import auditor, statistics
 from vpdr.audits.target import AuditTarget, StaticClient, ZeroNoise, antipodal_canary, mislabelled_canary, pairs_for
 from vpdr.client import Samples
 from vpdr.frameworks import FRAMEWORKS
-from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, base, exact_noise
+from vpdr.mechanisms import MECHANISMS, Igpp, ReleaseContext, SystemNoise, base
 from vpdr.privacy import ledger_file
 from vpdr.prototypes import SUMMARISERS, ClassMeans, ClassSums, NoSensitivity, Summariser
-from vpdr.rng import Streams
+from vpdr.rng import EXPONENTIAL, NORMAL, Grid, Streams, attempt, attempt_exactly
 from vpdr.types import Float, Prototypes, Tensor
 from vpdr.validation import DamagedFile, InvalidInput, VpdrError
 
@@ -108,7 +108,7 @@ def check_sensitivities() -> str:
 
 def _sensitivity_ratio(summariser: Summariser, adjacency: privacy.Adjacency, attempt: int) -> float:
     """How far a summary moves between two neighbours, in units of its bound."""
-    grid = exact_noise.Grid.for_noise(CLIP_NORM, CLIP_NORM)
+    grid = Grid.for_noise(CLIP_NORM, CLIP_NORM)
     before, after = (
         base.RowSums.of(summariser, grid.clip(samples.frozen_features, CLIP_NORM), samples.labels, grid)
         for samples in _neighbour_datasets(adjacency, attempt)
@@ -226,11 +226,11 @@ def _decisions_that_differ() -> int:
     words = np.frombuffer(os.urandom(24 * EXACT_DECISIONS), dtype=np.uint64).reshape(3, -1)
     scales = np.full(EXACT_DECISIONS, 2**31)
     differ = 0
-    for shape in (exact_noise.NORMAL, exact_noise.EXPONENTIAL):
-        magnitudes, accepted, certain = exact_noise.attempt(shape, scales, *words)
+    for shape in (NORMAL, EXPONENTIAL):
+        magnitudes, accepted, certain = attempt(shape, scales, *words)
         for index in np.flatnonzero(certain):
             own = int(words[0][index]), int(words[1][index]), int(words[2][index])
-            exact = exact_noise.attempt_exactly(shape, int(scales[index]), own, os.urandom)
+            exact = attempt_exactly(shape, int(scales[index]), own, os.urandom)
             differ += exact != (int(magnitudes[index]), bool(accepted[index]))
     return differ
 

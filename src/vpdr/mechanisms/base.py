@@ -8,11 +8,9 @@ import numpy as np
 import torch
 
 from vpdr import privacy
-from vpdr.mechanisms import exact_noise
-from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, EncoderKind, NoiseOrigin, guarantee
 from vpdr.prototypes import ClassMeans, NoSensitivity, Summariser
-from vpdr.rng import Streams
+from vpdr.rng import MAX_SAMPLES, Grid, Streams, add_noise, discrete_laplace, rounded_gaussian
 from vpdr.types import Features, Float, Int, Int64, MechanismState, Prototypes, Release, Tensor
 from vpdr.validation import InvalidInput
 
@@ -22,7 +20,7 @@ MIN_CLIP_NORM, MAX_CLIP_NORM = 1e-12, 1e12
 
 @runtime_checkable
 class NoiseSource(Protocol):
-    """Noise in whole numbers; exact_noise.py says of what.
+    """Noise in whole numbers; vpdr/rng.py says of what.
 
     Guarantee: draws are independent, across calls too.
     """
@@ -51,10 +49,10 @@ class SystemNoise:
     reproducible = False  # no seed exists
 
     def rounded_gaussian(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
-        return exact_noise.rounded_gaussian(scales)
+        return rounded_gaussian(scales)
 
     def discrete_laplace(self, scales: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
-        return exact_noise.discrete_laplace(scales)
+        return discrete_laplace(scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,7 @@ class MechanismTraits:
     """What a configuration must know of a kind of mechanism before one is built."""
 
     is_private: bool = True  # its releases cost a finite budget
-    is_exact: bool = False  # its statistics and its noise are whole numbers of a public grid: see exact_noise.py
+    is_exact: bool = False  # its statistics and its noise are whole numbers of a public grid: see vpdr/rng.py
     has_selection: bool = False  # it pays for a choice of coordinates besides its noise
     is_accumulating: bool = False  # it adds released sums up, so the features must not change between rounds
 
@@ -280,8 +278,8 @@ def validate_features(vectors: Array, labels: Array, context: ReleaseContext) ->
         raise InvalidInput(f"{client}: expected one label for each feature, got {len(rows)} and {len(classes)}")
     if len(classes) and int(classes.min()) < 0:
         raise InvalidInput(f"{client}: labels must not be negative, got {int(classes.min())}")
-    if len(rows) > exact_noise.MAX_SAMPLES:  # their sums could leave the range of 64-bit integers
-        raise InvalidInput(f"{client}: expected at most {exact_noise.MAX_SAMPLES} samples, got {len(rows)}")
+    if len(rows) > MAX_SAMPLES:  # their sums could leave the range of 64-bit integers
+        raise InvalidInput(f"{client}: expected at most {MAX_SAMPLES} samples, got {len(rows)}")
     if context.classes is not None and len(classes) and int(classes.max()) >= context.classes:
         raise InvalidInput(f"{client}: labels must be below {context.classes}, got {int(classes.max())}")
     return Features(rows, classes)
@@ -301,7 +299,7 @@ def _as_tensor(value: Any, client: str, name: str) -> Tensor:
 def clip(vectors: Float[Tensor, "n d"], bound: float) -> Float[Tensor, "n d"]:
     """Scale each row down to l2 norm `bound`; shorter rows are left as they are (Eq. 4).
 
-    Samples are clipped by `exact_noise.Grid.clip`; this is for public vectors.
+    Samples are clipped by `Grid.clip`; this is for public vectors.
     """
     norms: Tensor = vectors.norm(dim=1, keepdim=True)
     return vectors * (bound / norms.clamp(min=bound))
@@ -382,7 +380,7 @@ def add_gaussian(
 
     Guarantee: post-processing of real-valued Gaussian noise of at least these standard deviations on the same numbers.
     """
-    return grid.to_real(exact_noise.add_noise(whole, noise.rounded_gaussian(grid.noise_scale(stds))))
+    return grid.to_real(add_noise(whole, noise.rounded_gaussian(grid.noise_scale(stds))))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,8 @@ from torch import nn
 from vpdr import privacy
 from vpdr.encoder.personal import PersonalEncoder, SeededDropout
 from vpdr.mechanisms import base, igpp, vpp
-from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, EncoderKind, GaussianEvent, Ledger
+from vpdr.rng import Grid
 from vpdr.types import Bool, Float, Int, Int64, Losses, Tensor, TrainBatch
 from vpdr.validation import InvalidInput, at_least, positive
 

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Self
 import torch
 
 from vpdr import privacy
-from vpdr.mechanisms import base, exact_noise
+from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
-from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, guarantee
 from vpdr.prototypes import ClassMeans, ClassSums, shrinkage
+from vpdr.rng import Grid, row_norms
 from vpdr.types import Features, Float, Int64, MechanismState, Prototypes, Release, Tensor
 from vpdr.validation import InvalidInput, at_least
 
@@ -251,10 +251,10 @@ def stage_statistics(
         rows = labels
         if params.per_class > 1:  # the nearest centre of its class
             centres = [labels * params.per_class + k for k in range(params.per_class)]
-            distances = [exact_noise.row_norms(vectors - params.centres[each]) for each in centres]
+            distances = [row_norms(vectors - params.centres[each]) for each in centres]
             rows = labels * params.per_class + torch.cat(distances, dim=1).argmin(dim=1)
         residuals = params.centres.index_select(0, rows).neg_().add_(vectors)
-        ratios = (exact_noise.row_norms(residuals) / (2 * params.radius)).square_().clamp_(max=1)
+        ratios = (row_norms(residuals) / (2 * params.radius)).square_().clamp_(max=1)
         second_moment += (torch.nan_to_num(ratios, nan=1.0) * most).floor_().to(torch.int64).sum()
         chunk = base.RowSums.of(ClassSums(classes=count), grid.clip(residuals, params.radius), rows, grid)
         sums += chunk.sums

@@ -7,11 +7,11 @@ from typing import ClassVar, Self
 import torch
 
 from vpdr import privacy
-from vpdr.mechanisms import base, exact_noise
+from vpdr.mechanisms import base
 from vpdr.mechanisms.base import Array, ReleaseContext
-from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, Budget, GaussianEvent, accountants
 from vpdr.prototypes import ClassMeans
+from vpdr.rng import MAX_SCALE, Grid
 from vpdr.types import Bool, Features, Float, MechanismState, Real, Release, Tensor
 from vpdr.validation import InvalidInput
 
@@ -176,7 +176,7 @@ class RandomSelection(Selection):
         Laplace draws would not do: with the same seed their ranking would repeat the choice of
         `LaplaceSelection`, and the control would look too much like it.
         """
-        scales = torch.full((len(scores),), exact_noise.MAX_SCALE)
+        scales = torch.full((len(scores),), MAX_SCALE)
         return SelectedCoordinates(top_k_mask(context.noise.rounded_gaussian(scales), k))
 
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from vpdr import rng as exact_noise
 from vpdr.audits import selftest
 from vpdr.audits.selftest import CHECKS, SelfTestFailed, run_selftests
 from vpdr.cli import main
 from vpdr.client import Client
-from vpdr.mechanisms import SeededNoise, SystemNoise, exact_noise
+from vpdr.mechanisms import SeededNoise, SystemNoise
 from vpdr.privacy import Ledger, LedgerFile
 from vpdr.prototypes import ClassMeans, ClassSums
 from vpdr.types import Prototypes

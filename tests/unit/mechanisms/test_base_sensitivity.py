@@ -8,8 +8,7 @@ from tests.conftest import CLASSES, DIM, blobs
 from vpdr import Adjacency, ClassMeans, ClassSums
 from vpdr.mechanisms import NoiseAllocation
 from vpdr.mechanisms.base import RowSums
-from vpdr.mechanisms.exact_noise import Grid
-from vpdr.rng import Streams
+from vpdr.rng import Grid, Streams
 from vpdr.types import Summary
 
 RADIUS = 5.0

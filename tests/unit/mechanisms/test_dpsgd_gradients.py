@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.unit.mechanisms.dpsgd_cases import NoNoise, seeded
 from vpdr.mechanisms.dpsgd import SUM_SENSITIVITY, DpSgdConfig, sum_clipped_gradients
-from vpdr.mechanisms.exact_noise import Grid
 from vpdr.privacy import Adjacency, ChargePurpose, EncoderKind, GaussianEvent, GuaranteeLevel
 from vpdr.privacy.guarantee import CountVisibility
+from vpdr.rng import Grid
 from vpdr.validation import InvalidInput
 
 SHAPES = ((3, 2), (4,))

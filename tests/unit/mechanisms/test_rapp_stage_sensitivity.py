@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.conftest import CLASSES, DIM, blobs, opened
 from tests.unit.mechanisms.rapp_cases import make_rapp, release_context, stage_params
 from vpdr import Adjacency, ClassSums
-from vpdr.mechanisms.exact_noise import Grid
 from vpdr.mechanisms.rapp import stage_statistics
-from vpdr.rng import Streams
+from vpdr.rng import Grid, Streams
 from vpdr.types import Features, Prototypes
 
 SAME, ANY, ADD_REMOVE = Adjacency

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vpdr.mechanisms import exact_noise
-from vpdr.mechanisms.exact_noise import EXPONENTIAL, MAX_SCALE, NORMAL, attempt, attempt_exactly
-from vpdr.mechanisms.exact_noise import _draw as draw_with_margin
+from vpdr import rng as exact_noise
+from vpdr.rng import EXPONENTIAL, MAX_SCALE, NORMAL, attempt, attempt_exactly
+from vpdr.rng import _draw as draw_with_margin
 from vpdr.validation import InvalidInput
 
 STRICT = 1e-7  # once in ten million runs chance decides

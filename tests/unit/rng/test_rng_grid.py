@@ -7,8 +7,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vpdr.mechanisms.exact_noise import MAX_SCALE, Grid, add_noise, row_norms
-from vpdr.rng import Streams
+from vpdr.rng import MAX_SCALE, Grid, Streams, add_noise, row_norms
 from vpdr.validation import InvalidInput
 
 SMALLEST, LARGEST = 5e-324, 1.7976931348623157e308

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from tests.conftest import BUDGET, CLASSES, DIM, blobs, opened
 from vpdr import Adjacency, ClassMeans, ClassSums, Igpp, Rapp, ReleaseContext, ReleaseProjection, SelectionConfig, Vpp
-from vpdr.mechanisms import DpSgdConfig, base, exact_noise
+from vpdr import rng as exact_noise
+from vpdr.mechanisms import DpSgdConfig, base
 from vpdr.mechanisms.dpsgd import sum_clipped_gradients
 from vpdr.privacy import GaussianEvent
 from vpdr.rng import Streams
