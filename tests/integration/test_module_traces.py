@@ -33,12 +33,12 @@ def modules_of(call: Callable[[], object]) -> set[str]:
     return {name for name in modules if name.split(".")[0] == "vpdr"}
 
 
-def test_a_release_passes_through_at_most_eleven_modules() -> None:
+def test_a_release_passes_through_at_most_ten_modules() -> None:
     for source, mechanism in (("paper", "igpp"), ("paper", "vpp"), ("strict", "rapp")):
         settings = [*SMALL[:4], f"mechanism.kind={mechanism}"]
         client = vpdr.build(vpdr.load_config(source, *settings)).clients[0]
         modules = modules_of(lambda client=client: client.release(1))
-        assert len(modules) <= 11, sorted(modules)
+        assert len(modules) <= 10, sorted(modules)
 
 
 TRACED_RUN = """

@@ -110,10 +110,18 @@ def test_no_file_is_longer_than_a_subject() -> None:
     assert [name_of(path) for path in TREES if len(path.read_text().splitlines()) > 700] == []
 
 
+# what the library had after its redesign, and what each part added since may take
+LINES = {
+    "the redesigned library": 23_000,
+    "exact noise, a chained ledger and sealed releases": 1_900,
+    "settings that count, own data, encoders and methods": 3_400,
+}
+
+
 def test_the_package_stays_small() -> None:
     lines = [line for path in TREES for line in path.read_text().splitlines()]
     assert len(MODULES) <= 140
-    assert len(lines) <= 23_000
+    assert len(lines) <= sum(LINES.values())
     imports = sum(node.end_lineno - node.lineno + 1 for _, node in nodes((ast.Import, ast.ImportFrom)))
     assert imports <= 0.05 * len(lines)
 

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from tests.conftest import BUDGET, CLASSES, DIM, blobs, opened
 from vpdr import Adjacency, ClassMeans, ClassSums, Igpp, Rapp, ReleaseContext, ReleaseProjection, SelectionConfig, Vpp
-from vpdr import rng as exact_noise
 from vpdr.mechanisms import DpSgdConfig, base
 from vpdr.mechanisms.dpsgd import sum_clipped_gradients
 from vpdr.privacy import GaussianEvent
@@ -123,7 +122,7 @@ def no_noise() -> Iterator[Noisy]:
         return whole
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact_noise, "add_noise", watched)
+        patch.setattr(base, "add_noise", watched)
         yield calls
 
 
