@@ -17,7 +17,7 @@ import torch
 from vpdr import io
 from vpdr.config import RunConfig, renames, rules
 from vpdr.config.load import stored_plugins
-from vpdr.data import OWN_DATA, DatasetDescription
+from vpdr.data import BENCHMARK_SPECS, OWN_DATA, DatasetDescription
 from vpdr.data.benchmark import Split, write_split
 from vpdr.privacy import Adjacency, EncoderKind, GuaranteeLevel, Ledger, NoiseOrigin, accountants, guarantee
 from vpdr.privacy.ledger_file import FileBackedLedger, encode_ledger
@@ -278,7 +278,8 @@ def protected_dataset(config: RunConfig) -> str:
     if section.kind not in rules.SYNTHETIC_BENCHMARKS and not section.manifest:
         if config.budget.adjacency == Adjacency.REPLACE_SAME_LABEL:
             return "all rows of the client, since they are split by their labels, which are public"
-        has_places = section.kind not in OWN_DATA or OWN_DATA[section.kind].has_places
+        source = OWN_DATA.get(section.kind) or BENCHMARK_SPECS.get(section.kind)
+        has_places = source is None or source.has_places
         is_by_content = config.budget.adjacency == Adjacency.ADD_REMOVE
         if rules.assignment(config) == "sample_hash" and (has_places or is_by_content):
             return "all rows of the client, since each is assigned to training or test by itself"

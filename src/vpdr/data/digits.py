@@ -200,6 +200,7 @@ DIGITS = BenchmarkSpec(
     split_config=SplitConfig(train_fraction=0.1),
     allow_flip=False,
     read_domain=read_digits,
+    has_places=False,
     downloads=(
         *download_files(
             "mnist",

@@ -146,6 +146,7 @@ OFFICE_CALTECH = BenchmarkSpec(
     licence="none stated; from Office-31 and Caltech-256, for research",
     split_config=SplitConfig(train_fraction=0.3),
     allow_flip=True,
+    has_places=False,
     read_domain=ImageFolderReader(
         domains={"amazon": (), "caltech": ("caltech10", "caltech_10"), "dslr": (), "webcam": ()},
         classes=_OFFICE_CALTECH_CLASSES,
@@ -182,6 +183,7 @@ PACS = BenchmarkSpec(
     licence="none stated; for research",
     split_config=SplitConfig(train_fraction=0.3),
     allow_flip=True,
+    has_places=False,
     read_domain=ImageFolderReader(
         domains={"photo": (), "art_painting": ("art",), "cartoon": (), "sketch": ()},
         classes=dict.fromkeys(_PACS_CLASSES, ()),

@@ -258,6 +258,7 @@ class BenchmarkSpec:
     split_config: SplitConfig  # how the paper splits the benchmark among clients
     allow_flip: bool  # whether a mirrored image still belongs to its class
     read_domain: DomainReader
+    has_places: bool = True  # whether a sample that is replaced leaves all others in their rows; not in class folders
     downloads: tuple[DownloadFile, ...] = ()
     is_own: bool = False  # the user's own data, which have no published sizes
 

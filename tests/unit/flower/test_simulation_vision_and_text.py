@@ -69,7 +69,7 @@ def test_a_server_chooses_no_encoder_of_the_owners_machine(tmp_path: Path) -> No
     greedy = tiny("benchmark.kind=quickstart", "model.backbone=hf:evil/twin")
     owner = Policy(name="mnist", data=DataPolicy(benchmark="quickstart"))
     with pytest.raises(Refusal, match=r"set data\.weights") as refusal:
-        load_local_client(owner, greedy)
+        load_local_client(owner, greedy, b"key")
     assert refusal.value.code is RefusalCode.NO_POLICY
     for named, weights in ((f"hf:{tmp_path}", str(tmp_path.resolve())), ("hf:owner/name", "hub:owner/name")):
         assert weights_for_policy(named, "") == weights

@@ -72,6 +72,14 @@ def test_toml_reads_back_what_was_written(data) -> None:
             ["benchmark.kind=quickstart", "budget.adjacency=replace-one", "benchmark.assignment=sample_hash"],
             "all rows of the client, since each is assigned",
         ),
+        (  # the rows of an image folder are sorted by class: another label moves all rows between
+            ["benchmark.kind=pacs", "budget.adjacency=replace-one", "benchmark.assignment=sample_hash"],
+            "the training rows after the split",
+        ),
+        (
+            ["benchmark.kind=pacs", "budget.adjacency=add-remove", "benchmark.assignment=sample_hash"],
+            "all rows of the client, since each is assigned",
+        ),
         (["benchmark.kind=quickstart", "benchmark.manifest=a.json"], "the training rows after the split"),
         (["benchmark.kind=synthetic"], "the training rows after the split"),
     ],
