@@ -102,7 +102,7 @@ class Registry(Mapping[str, T]):
         if multiprocessing.parent_process() is not None:
             message = (
                 f"{self.kind} {name!r} is registered in another process only; "
-                "use jobs=1, a file (vpdr.load_plugin) or an entry point"
+                "use jobs=1 or an entry point, or load it from a file (vpdr.load_plugin)"
             )
         raise UnknownPlugIn(message)
 

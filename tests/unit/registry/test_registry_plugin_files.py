@@ -55,7 +55,7 @@ def test_the_environment_names_files(plugin, monkeypatch) -> None:
         (QUIET.replace("quiet", "igpp"), "line 2: method 'igpp' is registered already"),
         (QUIET.replace("budget", "bugdet"), "line 2: unknown section: 'bugdet'; did you mean 'budget'"),
         (QUIET.replace("quiet", "a/b"), "line 2: methods: 'a/b' names a folder"),
-        ('import vpdr\nvpdr.MECHANISMS.register("m", dict)\n', "line 2: mechanism 'm' lacks traits, adjacency"),
+        ('import vpdr\nvpdr.MECHANISMS.register("m", dict)\n', "line 2: mechanism 'm' lacks traits, from_config"),
     ],
 )
 def test_an_error_is_one_line_and_leaves_nothing(plugin, text, message) -> None:
