@@ -50,6 +50,7 @@ class Registry(Mapping[str, T]):
 
     def __init__(self, kind: str, entries: Mapping[str, T], check: Callable[[str, T], None] | None = None) -> None:
         self.kind, self.group, self._check = kind, f"vpdr.{kind}s", check
+        self.builtin = tuple(entries)  # the names of this package
         self._entries = dict(entries)
         self._loaded = False
 
