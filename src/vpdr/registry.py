@@ -50,6 +50,7 @@ class Registry(Mapping[str, T]):
 
     def __init__(self, kind: str, entries: Mapping[str, T], check: Callable[[str, T], None] | None = None) -> None:
         self.kind, self.group, self._check = kind, f"vpdr.{kind}s", check
+        self.builtin = tuple(entries)  # the names of this package
         self._entries = dict(entries)
         self._loaded = False
 
@@ -102,7 +103,7 @@ class Registry(Mapping[str, T]):
         if multiprocessing.parent_process() is not None:
             message = (
                 f"{self.kind} {name!r} is registered in another process only; "
-                "use jobs=1 or an entry point, or load its file (vpdr.load_plugin)"
+                "use jobs=1 or an entry point, or load it from a file (vpdr.load_plugin)"
             )
         raise UnknownPlugIn(message)
 

@@ -13,6 +13,7 @@ import torch
 from vpdr.audits import statistics
 from vpdr.audits.target import SEARCHED_PAIR, AuditTarget, DistinguishingGame, NoiseFactory, pairs_for, random_pairs
 from vpdr.config import RunConfig, load, rules
+from vpdr.config.config import TOP_LEVEL_KEYS
 from vpdr.mechanisms import SystemNoise
 from vpdr.privacy import ACCOUNTANTS, Adjacency, EncoderKind, Event, GuaranteeLevel, Ledger, LedgerFile, accountants
 from vpdr.types import ProgressCallback, no_progress
@@ -422,7 +423,9 @@ def request_from_run(run_dir: Path, overrides: Sequence[str] = ()) -> AuditReque
     if not any(ledger.releases for ledger in ledgers):
         raise InvalidInput(f"the ledgers in {run_dir} hold no release: there is nothing to audit")
     worst = max(ledgers, key=lambda each: (each.epsilon_spent if each.entries else 0.0, len(each.entries)))
-    data = {name: table for name, table in load.read_source(str(source)).items() if isinstance(table, Mapping)}
+    plan = load.read_source(str(source))
+    load.load_plugins(plan.get("plugins", {}), run_dir)
+    data = {name: each for name, each in plan.items() if isinstance(each, Mapping) and name not in TOP_LEVEL_KEYS}
     small_settings = _small_settings(str(worst.releases[-1].receipt.terms.encoder))
     dim = min(int(data["model"]["dim"]), MAX_DIM)
     data = deep_merge(deep_merge(data, small_settings), {"model": {"dim": dim}})

@@ -71,7 +71,7 @@ def load_experiment(source: str | Mapping[str, Any], options: ExperimentOptions 
     options = options or ExperimentOptions()
     name = Path(source).stem if isinstance(source, str) else "run"
     content = check_top_level(rename_keys(read_source(source) if isinstance(source, str) else source))
-    _load_plugins(content.get("plugins", {}), Path(source).parent if isinstance(source, str) else Path())
+    load_plugins(content.get("plugins", {}), Path(source).parent if isinstance(source, str) else Path())
     preset = content.get("preset", "paper")
     check_known("preset", [preset], builtin_names("presets"))
     own = modernise({key: value for key, value in content.items() if key not in TOP_LEVEL_KEYS})
@@ -134,7 +134,7 @@ def read_source(source: str) -> dict[str, Any]:
     raise InvalidInput(f"no plan or file named {source!r}; {suggestion(source, [*presets, *experiments])}")
 
 
-def _load_plugins(files: Sequence[str] | Mapping[str, str], directory: Path) -> None:
+def load_plugins(files: Sequence[str] | Mapping[str, str], directory: Path) -> None:
     """Load the plug-in files that a plan lists, relative to it, or those that a stored plan was run with."""
     if isinstance(files, Mapping):
         registry.load_stored_plugins(files)

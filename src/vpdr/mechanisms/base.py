@@ -246,8 +246,8 @@ class DescribesCalibration(Protocol):
 
 
 def check_plug_in(name: str, kind: object) -> None:
-    """Refuse a registered mechanism that lacks a member of `Mechanism`."""
-    members = ("traits", "from_config")  # the mechanism that it makes may be of another class
+    """Refuse what cannot be registered: a class states its traits, and makes a mechanism from a configuration."""
+    members = ("traits", "from_config")
     if missing := [each for each in members if each not in dir(kind)]:
         raise InvalidInput(f"mechanism {name!r} lacks {', '.join(missing)}; see vpdr.mechanisms.Mechanism")
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import pytest
+import torch
 
 from tests.unit.audits.audit_cases import ScaledNoise
 from vpdr.audits.selftest import CHECKS, SelfTestFailed
 from vpdr.cli import main
 from vpdr.mechanisms import MECHANISMS, Igpp, MechanismConfig, MechanismTraits, ReleaseContext
 from vpdr.privacy import Adjacency, Receipt
-from vpdr.types import Release
+from vpdr.types import Prototypes, Release
 from vpdr.validation import InvalidInput
 
 OPTIONS = ("--epsilon", "8", "--rounds", "2", "--trials", "120", "--seed", "3", "--pair", "antipodal")
@@ -47,6 +48,15 @@ class Plugin:
 
 class HalfNoise(Plugin):
     factor = 0.5
+
+
+class Dropping(Plugin):
+    """It sends half of the coordinates."""
+
+    def release(self, vectors, labels, context: ReleaseContext = ReleaseContext()) -> Release:
+        mask = torch.arange(vectors.shape[1]) % 2
+        release = super().release(vectors * mask, labels, context)
+        return release.map_prototypes(lambda each: Prototypes(each.vectors * mask, each.labels))
 
 
 class Accumulating(Plugin):
@@ -89,6 +99,11 @@ def test_the_self_tests_cover_a_registered_mechanism(registered) -> None:
     assert f"{registered} " in CHECKS["noise of mechanisms"]()
     message = CHECKS["uploads"]()
     assert message.endswith(f"; not supported: {registered} replace-one, {registered} add-remove")
+
+
+@pytest.mark.parametrize("registered", [Dropping], indirect=True)
+def test_the_self_tests_accept_coordinates_that_are_dropped(registered) -> None:
+    assert f"{registered} " in CHECKS["noise of mechanisms"]()
 
 
 @pytest.mark.parametrize("registered", [HalfNoise], indirect=True)

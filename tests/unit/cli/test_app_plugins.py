@@ -63,6 +63,12 @@ def test_a_run_states_its_plug_in_and_resumes_with_it_alone(mine, tmp_path, caps
     assert main(["run", str(out / "mine" / "seed-0" / "plan.toml"), "--out", str(single), "--quiet"]) == 0
 
     unload_plugin(mine)
+    assert main(["audit", str(single), "--trials", "60", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["audited"]["mechanism"] == "mine"
+    unload_plugin(mine)
+    assert main(["attack", str(single), "--quiet"]) == 0
+
+    unload_plugin(mine)
     mine.write_text(MINE + "\n# another version\n")
     for directory in (out, single):
         assert main(["run", "--resume", str(directory), "--quiet"]) == 2
